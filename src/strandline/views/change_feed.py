@@ -29,9 +29,10 @@ from strandline.tables import PREFIX
 from strandline.values import no_rows, unsteady_calls
 from strandline.views.catalog import ViewPosition
 from strandline.views.definition import ViewDefinition
-from strandline.views.delta_query import TwoStates, delta_rows
+from strandline.views.delta_query import TwoStates
 from strandline.views.join import Join, JoinRunner, counted_once, joined_item, net, whole_items
 from strandline.views.known_views import KnownViews, ViewHost
+from strandline.views.operator_delta import view_delta
 from strandline.views.pins import pin, pinned
 from strandline.views.regeneration import regenerate
 from strandline.views.store_state import StoreState
@@ -158,7 +159,7 @@ def changes_of_view(definition: ViewDefinition, states: TwoStates, running: Join
     check_steady(definition, f"comparing two states of {definition.name!r}")
     if definition.regenerated:
         return difference(*(regenerate(definition, state, running) for state in (states.older, states.newer)))
-    return _change_set(definition, delta_rows(definition, states, running))
+    return _change_set(definition, view_delta(definition, states, running))
 
 
 def check_steady(definition: ViewDefinition, doing: str) -> None:
@@ -225,7 +226,7 @@ class FirstSplit:
 
 def _first_splits(definition: ViewDefinition, state: StoreState, running: JoinRunner) -> list[FirstSplit] | None:
     """The splits of a view at a state that stays readable; None where rows must be made in one."""
-    if definition.regenerated or not definition.key or running.storage is None:
+    if definition.regenerated or definition.operators or not definition.key or running.storage is None:
         return None
     if not all(state.is_table(relation) for relation in definition.relations):
         return None

@@ -66,17 +66,52 @@ class TwoStates:
 
 def delta_rows(definition: ViewDefinition, sides: DeltaSides, running: JoinRunner | None = None) -> pa.Table:
     """ΔV: rows of the view with `_count`, net."""
-    join = Join.of(definition)
+    join, running = Join.of(definition), running or JoinRunner()
     deltas: dict[Occurrence, pa.Table] = {}
     for occurrence in definition.occurrences:
         delta = sides.delta(occurrence.relation, join.columns_of(occurrence.alias))
         deltas[occurrence] = relevant_rows(definition, sides, occurrence, delta)
     terms = [
-        _term_rows(definition, join, sides, _Term(place, deltas[occurrence]), running or JoinRunner())
-        for place, occurrence in enumerate(definition.occurrences)
-        if len(deltas[occurrence])
+        _met(definition, sides, {changed.alias: deltas[changed]}, _Term(join, changed, place), running)
+        for place, changed in enumerate(definition.occurrences)
+        if len(deltas[changed])
     ]
     return net(pa.concat_tables(terms)) if terms else no_rows(join.rows_schema)
+
+
+def rows_sought(
+    definition: ViewDefinition, sides: DeltaSides, sought: Sought, *, new: bool, running: JoinRunner
+) -> pa.Table:
+    """Rows of the view at one of the states, with `_count`: those whose outputs have sought values, and maybe others."""
+    join = Join.of(definition)
+    place, wanted = _where_sought(definition, sides, sought, new=new)
+    one = definition.occurrences[place]
+    term = _Term(join, one, place, new)
+    if not wanted.values and wanted.keys is None and sides.state(new=new).bytes(one.relation) >= running.inline_limit:
+        return _met(definition, sides, {}, term, running)
+    first = sides.rows(one.relation, join.columns_of(one.alias), wanted, new=new)
+    return _met(definition, sides, {one.alias: first}, term, running)
+
+
+def _where_sought(definition: ViewDefinition, sides: DeltaSides, sought: Sought, *, new: bool) -> tuple[int, Sought]:
+    """The occurrence with which to begin, and what its rows must have: by its key if that is sought."""
+    best: tuple[int, int, Sought] = (0, 0, Sought())
+    state = sides.state(new=new)
+    for place, one in enumerate(definition.occurrences):
+        sources = {output.source: output.name for output in definition.outputs if output.source is not None}
+        values = {
+            name: sought.values[sources[one.alias, name]]
+            for name in state.shape(one.relation).schema.names
+            if sources.get((one.alias, name)) in sought.values
+        }
+        leading = state.shape(one.relation).key[:1]
+        by_key = bool(leading) and leading[0] in values and state.is_table(one.relation)
+        if by_key and not values[leading[0]].null_count:
+            keys = pa.table({leading[0]: values[leading[0]]})
+            best = max(best, (2, -place, Sought(keys)), key=lambda item: item[:2])
+        elif values:
+            best = max(best, (1, -place, Sought(values=values, nulls=True)), key=lambda item: item[:2])
+    return -best[1], best[2]
 
 
 def relevant_rows(definition: ViewDefinition, sides: DeltaSides, changed: Occurrence, delta: pa.Table) -> pa.Table:
@@ -84,25 +119,38 @@ def relevant_rows(definition: ViewDefinition, sides: DeltaSides, changed: Occurr
     if not len(delta) or definition.condition is None:
         return delta
     state = sides.state(new=True)
-    schemas = {relation: state.shape(relation).schema for relation in definition.relations}
+    schemas = {one.relation: state.shape(one.relation).schema for one in definition.occurrences}
     return delta.filter(mask(definition, schemas, changed.alias, delta))
 
 
 @dataclass(frozen=True)
 class _Term:
-    """One term of the sum: the place of ΔRᵢ among the occurrences, and its rows."""
+    """A join that begins with one occurrence: with a change of it (then states are old and new as the sum says), or
+    with rows of it at one state.
+    """
 
+    join: Join
+    first: Occurrence
     place: int
-    delta: pa.Table
+    new: bool | None = None
+
+    def is_new(self, place: int) -> bool:
+        """Whether the occurrence at a place is read at the new state."""
+        return place < self.place if self.new is None else self.new
 
 
-def _term_rows(definition: ViewDefinition, join: Join, sides: DeltaSides, term: _Term, running: JoinRunner) -> pa.Table:
-    changed = definition.occurrences[term.place]
-    known: dict[str, pa.Table] = {changed.alias: term.delta}
-    whole: dict[str, StoreState] = {}
+def _met(
+    definition: ViewDefinition, sides: DeltaSides, known: dict[str, pa.Table], term: _Term, running: JoinRunner
+) -> pa.Table:
+    """The rows of a join that begins with rows that are known, each further relation read where it can meet them.
+
+    Nothing known means that the first is too large to be read here.
+    """
+    join = term.join
+    whole = {} if known else {term.first.alias: sides.state(new=term.is_new(term.place))}
     equalities = list(_join_equalities(definition, sides))
-    for place, one in _reachable_first(definition, sides, changed, equalities):
-        new = place < term.place
+    for place, one in _reachable_first(definition, sides, term.first, equalities):
+        new = term.is_new(place)
         columns = join.columns_of(one.alias)
         sought = _sought(one, known, equalities, sides)
         limit = running.filter_limit if sought.values else running.inline_limit

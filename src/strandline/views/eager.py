@@ -37,11 +37,11 @@ from strandline.tables import (
 )
 from strandline.values import no_rows
 from strandline.views.definition import ViewDefinition
-from strandline.views.delta_query import delta_rows
 from strandline.views.difference_table import KEY, Segments, all_segments, entries, records, stored
 from strandline.views.join import JoinRunner, counted_once
 from strandline.views.known_views import KnownViews
 from strandline.views.maintenance import MAINTENANCE_COSTS
+from strandline.views.operator_delta import view_delta
 from strandline.views.range_modifications import LEAST_ROWS, statements_of_commit
 from strandline.views.store_state import Sought, StoreState
 
@@ -124,7 +124,7 @@ def _is_changed(table: TableEdit) -> bool:
 def _delta(edit: StateEdit, state: StoreState, definition: ViewDefinition, segments: Segments) -> pa.Table:
     if definition.fingerprint != segments.fingerprint:
         raise StrandlineError("the view's definition or a base table's columns have changed")
-    return delta_rows(definition, _EditSides(edit, state), JoinRunner("inline"))
+    return view_delta(definition, _EditSides(edit, state), JoinRunner("inline"))
 
 
 @dataclass(frozen=True)

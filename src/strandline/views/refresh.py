@@ -19,10 +19,11 @@ from strandline.pages import PageSnapshot
 from strandline.tables import TableTransaction
 from strandline.views import difference_table
 from strandline.views.catalog import ViewCopyRecord, ViewPosition
-from strandline.views.delta_query import TwoStates, delta_rows
+from strandline.views.delta_query import TwoStates
 from strandline.views.difference_table import Segments
 from strandline.views.join import JoinRunner
 from strandline.views.known_views import KnownViews, ViewHost, read_views
+from strandline.views.operator_delta import view_delta
 from strandline.views.pins import is_of_history, pin, pinned, pins_of, position_at
 from strandline.views.range_modifications import RangeStatement, audience
 from strandline.views.regeneration import regenerate
@@ -96,7 +97,7 @@ class RefreshContext:
             for relation in self.wanted.definition.relations:
                 self.state.check(relation, f"refreshing {self.record.name!r}")
             states = TwoStates(standing, self.state)
-            rows = delta_rows(self.wanted.definition, states, self.running)
+            rows = view_delta(self.wanted.definition, states, self.running)
             return NetDifference(rows, sum(states.changed.values()))
 
     def changes_since(self, position: ViewPosition) -> int | str:
@@ -110,7 +111,7 @@ class RefreshContext:
             if standing is None or obstacle:
                 return obstacle
             states = TwoStates(standing, self.state)
-            for relation, columns in self._read():
+            for relation, columns in self.wanted.definition.reads():
                 states.delta(relation, columns)
             return sum(states.changed.values())
 
@@ -167,12 +168,6 @@ class RefreshContext:
                 after = number
         return (*parts, ChangePart(self.wanted.restricted(self._kept(after)))) if parts else ()
 
-    def _read(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """The relations that are read, each with the columns by which changes of it are counted."""
-        definition = self.wanted.definition
-        for one in definition.occurrences:
-            yield one.relation, () if definition.regenerated else definition.columns_of(one.alias)
-
     def _obstacle(self, standing: StoreState | None, position: ViewPosition) -> str:
         """Why the difference from a state is not known; empty if it is."""
         if standing is None:
@@ -180,7 +175,9 @@ class RefreshContext:
             earlier = kept.earlier if kept and position.commit < kept.since else ""
             broken = (kept.broken if kept else "") or earlier
             return f"the difference is not known any more: {broken}" if broken else GONE
-        reasons = (self.state.unlike(standing, relation, columns) for relation, columns in self._read())
+        reasons = (
+            self.state.unlike(standing, relation, columns) for relation, columns in self.wanted.definition.reads()
+        )
         return next((reason for reason in reasons if reason), "")
 
 

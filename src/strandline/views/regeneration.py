@@ -6,7 +6,7 @@ delta in the tests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -28,9 +28,9 @@ def regenerate(definition: ViewDefinition, state: StoreState, running: JoinRunne
     schema = plain_schema(definition.schema)
     for relation in definition.relations:
         state.check(relation, f"computing view {definition.name!r}")
-    if definition.regenerated:
-        tables = {relation: state.rows(relation, state.record(relation).names) for relation in definition.relations}
-        return restore(computed(definition.sql, tables, f"computing view {definition.name!r}"), schema)
+    if definition.regenerated or definition.operators:
+        tables = {relation: state.rows(relation, columns) for relation, columns in _columns_read(definition, state)}
+        return restore(computed(query_sql(definition), tables, f"computing view {definition.name!r}"), schema)
     join = Join.of(definition)
     large = [one for one in definition.occurrences if state.bytes(one.relation) >= running.inline_limit]
     known = {
@@ -43,6 +43,14 @@ def regenerate(definition: ViewDefinition, state: StoreState, running: JoinRunne
     else:
         rows = joined(join, known)
     return restore(rows.drop_columns([COUNT]), schema)
+
+
+def _columns_read(definition: ViewDefinition, state: StoreState) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The relations that a view reads, each once, with the columns that it reads of them anywhere."""
+    reads = list(definition.reads())
+    for relation in definition.relations:
+        names = {name for one, columns in reads if one == relation for name in columns}
+        yield relation, tuple(name for name in state.record(relation).names if name in names or not names)
 
 
 def on_spark(

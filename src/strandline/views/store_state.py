@@ -45,11 +45,12 @@ class Sought:
     """Which rows of a relation can meet rows that are there already: no others need be read; these may be more.
 
     `keys` has values of its leading key columns side by side, `values` those of columns each on its own. Nothing of
-    either means all rows.
+    either means all rows. In a join a null equals nothing; `nulls` says that one is sought like any other value.
     """
 
     keys: pa.Table | None = None
     values: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
+    nulls: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class StoreState:
 
     def rows_sought(self, relation: str, columns: Sequence[str], sought: Sought) -> pa.Table:
         """The rows that are sought: by key from the pages that can hold such, by other columns from all pages."""
-        filters = _filters(sought.values)
+        filters = _filters(sought.values, nulls=sought.nulls)
         if not self.is_table(relation):
             wanted = _some(columns, self.record(relation))
             rows = self._what_if(relation).rows(tuple(dict.fromkeys([*wanted, *filters])), None, ALL)
@@ -219,9 +220,10 @@ def is_sought(kind: pa.DataType) -> bool:
     )
 
 
-def _filters(values: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Array]:
-    """Values in canonical form, each once; a null equals nothing."""
-    return {name: comparable(column).unique().drop_null() for name, column in values.items()}
+def _filters(values: Mapping[str, pa.ChunkedArray], *, nulls: bool = False) -> dict[str, pa.Array]:
+    """Values in canonical form, each once; a null equals nothing, unless nulls are sought."""
+    each = {name: comparable(column).unique() for name, column in values.items()}
+    return each if nulls else {name: column.drop_null() for name, column in each.items()}
 
 
 def _meets(rows: pa.Table, filters: Mapping[str, pa.Array]) -> npt.NDArray[np.bool_]:

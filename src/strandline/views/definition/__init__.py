@@ -1,7 +1,9 @@
 """What a view is: its text taken apart into relations, a condition and outputs."""
 
+from strandline.views.definition.core import equalities_of, flattened
 from strandline.views.definition.definition import (
     Occurrence,
+    Operator,
     QualifiedColumn,
     Shape,
     ViewDefinition,
@@ -9,11 +11,12 @@ from strandline.views.definition.definition import (
     sql_text,
     unqualified,
 )
-from strandline.views.definition.parse import define, equalities_of, flattened
-from strandline.views.definition.regenerated import computed, query_sql, with_views
+from strandline.views.definition.parse import define
+from strandline.views.definition.regenerated import computed, operator_rows, query_sql, with_views
 
 __all__ = [
     "Occurrence",
+    "Operator",
     "QualifiedColumn",
     "Shape",
     "ViewDefinition",
@@ -22,6 +25,7 @@ __all__ = [
     "define",
     "equalities_of",
     "flattened",
+    "operator_rows",
     "query_sql",
     "sql_text",
     "unqualified",

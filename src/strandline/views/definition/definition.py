@@ -1,8 +1,12 @@
-"""What a view is: select, project and inner joins over relations of the store, as facts.
+"""What a view is: select, project and inner joins over relations, and operators where it is more, as facts.
 
 The paper's RMV is π_X σ_C(Y) (r₁ × … × r_p). Here the r's are `occurrences` (a relation that is joined with itself
 occurs twice), C is `condition` (WHERE, ON, USING and NATURAL as one conjunction) and X is `outputs`. When X holds a
 key of the result the view is *keyed*; otherwise it is *counted*, and equal rows are held once, with their number.
+
+What is no select, project or join (groups, outer joins, subqueries, windows, set operations) is an `Operator`: a query
+over definitions of this kind, and itself a relation that definitions read like a table. So a view is a tree in which
+both alternate.
 
 Every column in these expressions is qualified by its occurrence's alias, and quoted, in DuckDB's dialect.
 """
@@ -11,8 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -77,6 +81,8 @@ class ViewDefinition:
     key: tuple[str, ...]
     schema: pa.Schema
     regenerated: str = ""
+    operators: Mapping[str, Operator] = field(default_factory=dict)
+    """The operators among the relations of `occurrences`, by name."""
 
     @property
     def form(self) -> str:
@@ -84,8 +90,18 @@ class ViewDefinition:
 
     @property
     def relations(self) -> tuple[str, ...]:
-        """The relations that it reads, each once."""
-        return tuple(dict.fromkeys(one.relation for one in self.occurrences))
+        """The relations of the store that it reads, through operators too, each once."""
+        return tuple(dict.fromkeys(relation for relation, _ in self.reads()))
+
+    def reads(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Each mention of a relation of the store, with the columns that are read of it; none means all of them."""
+        for one in self.occurrences:
+            operator = self.operators.get(one.relation)
+            if operator is None:
+                yield one.relation, () if self.regenerated else self.columns_of(one.alias)
+                continue
+            for definition in operator.inputs:
+                yield from definition.reads()
 
     def conjuncts(self) -> Iterator[exp.Expr]:
         """The terms of the condition, all of which must hold."""
@@ -117,6 +133,37 @@ class ViewDefinition:
             *([] if self.key else [SIGNATURE_ALGORITHM]),
         ]
         return hashlib.sha256(json.dumps(meaning).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A query over definitions (`i0`, `i1`, … in `sql`) that is more than select, project and join.
+
+    It works part by part: `parts` names columns of each input, and the rows of all inputs that have the same values in
+    them make their rows of the result among themselves. No columns mean one part, which is everything. `shown` says
+    for each of these columns which column of the result shows it, if one does.
+
+    An operator that is `linear` takes the rows of its first input each for itself: a row more there is its rows more.
+    """
+
+    kind: str
+    sql: str
+    inputs: tuple[ViewDefinition, ...]
+    parts: tuple[tuple[str, ...], ...]
+    schema: pa.Schema
+    key: tuple[str, ...] = ()
+    shown: tuple[str | None, ...] = ()
+    linear: bool = False
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.schema, self.key)
+
+    @cached_property
+    def name(self) -> str:
+        """What it is called as a relation. Operators that compute the same have the same name."""
+        meaning = [self.kind, self.sql, [one.fingerprint for one in self.inputs], self.parts, self.schema.to_string()]
+        return f"{self.kind} {hashlib.sha256(json.dumps(meaning).encode()).hexdigest()[:16]}"
 
 
 def sql_text(tree: exp.Expr, dialect: str = "duckdb") -> str:

@@ -7,7 +7,7 @@ dialect of whoever computes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from strandline.engine import sandboxed_duckdb
 from strandline.errors import SqlError
 from strandline.tables import is_defined_here, own_names, relations_called
 from strandline.values import check_microseconds, no_rows, quoted, readable
-from strandline.views.definition.definition import Occurrence, OutputColumn, Shape, ViewDefinition
+from strandline.views.definition.definition import Occurrence, Operator, OutputColumn, Shape, ViewDefinition
 from strandline.views.definition.scope import column, relation_named
 
 if TYPE_CHECKING:
@@ -70,6 +70,22 @@ def computed(sql: str, tables: Mapping[str, pa.Table], doing: str) -> pa.Table:
             raise SqlError(str(error).strip().splitlines()[0], doing=doing) from None
 
 
+def operator_rows(operator: Operator, inputs: Sequence[pa.Table], parts: pa.Table | None = None) -> pa.Table:
+    """The result of an operator over rows of its inputs; of those that are in `parts`, if that is given."""
+    tables = {f"i{place}": table for place, table in enumerate(inputs)}
+    doing = f"computing {operator.kind}"
+    if parts is None:
+        return computed(operator.sql, tables, doing)
+    restricted = []
+    for place, names in enumerate(operator.parts):
+        same = " AND ".join(
+            f"r{place}.{quoted(name)} IS NOT DISTINCT FROM parts.p{number}" for number, name in enumerate(names)
+        )
+        restricted.append(f"i{place} AS (SELECT * FROM r{place} SEMI JOIN parts ON {same})")
+    given = {f"r{place}": table for place, table in enumerate(inputs)}
+    return computed(f"WITH {', '.join(restricted)} {operator.sql}", {**given, "parts": parts}, doing)
+
+
 def _in_sql(tree: exp.Expr, tables: Mapping[str, pa.Table], doing: str) -> dict[str, pa.Table]:
     """The tables in types that SQL reads; a column is refused that it reads without seeing every digit."""
     from sqlglot import exp
@@ -103,21 +119,40 @@ def with_views(definition: ViewDefinition, inner: Mapping[str, ViewDefinition]) 
 
 def query_sql(definition: ViewDefinition, dialect: str = "duckdb") -> str:
     """The defining query as one SELECT."""
-    from sqlglot import exp, parse_one
+    from sqlglot import parse_one
 
     if definition.regenerated:
         return parse_one(definition.sql, dialect="duckdb").sql(dialect=dialect)
+    return _query_tree(definition).sql(dialect=dialect, identify=True)
+
+
+def _query_tree(definition: ViewDefinition) -> exp.Select:
+    from sqlglot import exp
+
     outputs = [exp.alias_(one.expression.copy(), one.name, quoted=True) for one in definition.outputs]
-    tables = [
-        exp.Table(
-            this=exp.to_identifier(one.relation, quoted=True),
-            alias=exp.TableAlias(this=exp.to_identifier(one.alias, quoted=True)),
-        )
-        for one in definition.occurrences
-    ]
+    tables: list[exp.Expr] = []
+    for one in definition.occurrences:
+        operator = definition.operators.get(one.relation)
+        alias = exp.TableAlias(this=exp.to_identifier(one.alias, quoted=True))
+        if operator is None:
+            tables.append(exp.Table(this=exp.to_identifier(one.relation, quoted=True), alias=alias))
+        else:
+            tables.append(exp.Subquery(this=_operator_tree(operator), alias=alias))
     query = exp.Select(expressions=outputs, from_=exp.From(this=tables[0]))
     for table in tables[1:]:
         query.append("joins", exp.Join(this=table, kind="CROSS"))
     if definition.condition is not None:
         query.set("where", exp.Where(this=definition.condition.copy()))
-    return query.sql(dialect=dialect, identify=True)
+    return query
+
+
+def _operator_tree(operator: Operator) -> exp.Expr:
+    """An operator's query with its inputs as queries inside it."""
+    from sqlglot import exp, parse_one
+
+    tree = parse_one(operator.sql, dialect="duckdb")
+    inputs = {f"i{place}": one for place, one in enumerate(operator.inputs)}
+    for table in list(tree.find_all(exp.Table)):
+        alias = exp.TableAlias(this=exp.to_identifier(table.name, quoted=True))
+        table.replace(exp.Subquery(this=_query_tree(inputs[table.name]), alias=alias))
+    return tree

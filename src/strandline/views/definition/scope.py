@@ -1,11 +1,11 @@
-"""Reading a definition's text: one SELECT, the clauses that deltas can maintain, and what its names mean.
+"""Reading a definition's text: one query, the clauses that deltas can maintain, and what its names mean.
 
-`parse_query` and `check_clauses` take the text apart. What is select, project and inner join is maintainable; anything
-else is `NotMaintainable`, which names the reason and the clause: the caller refuses the view, or computes it anew each
-time. What is no query at all is an `SqlError`.
+What deltas can't follow is `NotMaintainable`, which names the reason and the clause: the caller refuses the view, or
+computes it anew each time. What is no query at all is an `SqlError`.
 
 `scope_of` reads FROM and its joins. A `NameScope` then gives every column its occurrence's alias, in the relations' own
-spelling; a name that is unknown or means several columns is an `SqlError`.
+spelling; a name that is unknown or means several columns is an `SqlError`. Inside a subquery, names may mean columns of
+the query around it: their aliases begin with `OUTSIDE`.
 """
 
 from __future__ import annotations
@@ -23,26 +23,36 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 80
-_CLAUSES = {
-    "with_": "WITH: make a view of its own of it",
-    "distinct": "DISTINCT: a view holds rows as often as the query gives them",
-    "group": "GROUP BY: aggregates are not select, project or join",
-    "having": "HAVING: aggregates are not select, project or join",
-    "qualify": "QUALIFY: windows look at other rows",
-    "windows": "WINDOW: windows look at other rows",
-    "limit": "LIMIT: which rows it keeps depends on all others",
-    "offset": "OFFSET: which rows it keeps depends on all others",
-    "order": "ORDER BY: a view has no order",
+_REFUSED = {
+    "windows": "WINDOW: say the window where it is used",
     "sample": "a sample: which rows it keeps is chance",
     "locks": "FOR UPDATE: a view is only read",
     "laterals": "LATERAL: a query for each row",
-    "pivots": "PIVOT: aggregates are not select, project or join",
+    "pivots": "PIVOT: the columns depend on the rows",
     "connect": "CONNECT BY: recursion",
     "cluster": "CLUSTER BY: a view has no order",
     "distribute": "DISTRIBUTE BY: a view has no order",
     "sort": "SORT BY: a view has no order",
 }
-_KNOWN = frozenset(("expressions", "from_", "joins", "where", "kind", "hint"))
+_SIDES = ("", "LEFT", "RIGHT", "FULL")
+_KNOWN = frozenset(
+    [
+        "expressions",
+        "from_",
+        "joins",
+        "where",
+        "kind",
+        "hint",
+        "with_",
+        "distinct",
+        "group",
+        "having",
+        "qualify",
+        "order",
+        "limit",
+        "offset",
+    ]
+)
 
 
 class NotMaintainable(Exception):
@@ -70,34 +80,22 @@ def parse_query(sql: str, doing: str) -> exp.Query:
     return inner if isinstance(inner, exp.Query) else tree
 
 
-def check_clauses(query: exp.Query) -> exp.Select:
-    """The query, if its clauses are those of select, project and inner joins."""
-    from sqlglot import exp
-
-    if not isinstance(query, exp.Select):
-        raise NotMaintainable(f"{query.key.upper()} is not select, project or join", _shown(query))
+def check_clauses(query: exp.Select) -> None:
+    """Refuses a SELECT with a clause that no delta follows."""
     for name, value in query.args.items():
-        if not value or name in _KNOWN:
-            continue
-        reason = _CLAUSES.get(name, f"{name.strip('_').upper()} is not select, project or join")
-        raise NotMaintainable(reason, _shown(value[0] if isinstance(value, list) else value))
+        if value and name not in _KNOWN:
+            reason = _REFUSED.get(name, f"{name.strip('_').upper()} can't be followed")
+            raise NotMaintainable(reason, shown_clause(value[0] if isinstance(value, list) else value))
     if query.args.get("from_") is None:
-        raise NotMaintainable("it reads no table", _shown(query))
-    for place in query.find_all(exp.Query, exp.AggFunc, exp.Window):
-        if isinstance(place, exp.Query) and place is not query:
-            raise NotMaintainable("a query inside the query: make a view of its own of it", _shown(place))
-        if isinstance(place, (exp.AggFunc, exp.Window)):
-            raise NotMaintainable("an aggregate or a window: it looks at other rows", _shown(place))
-    return query
+        raise NotMaintainable("it reads no table", shown_clause(query))
 
 
-def check_join(join: exp.Join) -> None:
-    """Refuses what is no inner join."""
+def join_side(join: exp.Join) -> str:
+    """LEFT, RIGHT or FULL; empty for an inner join. Other joins are refused."""
     side, kind, method = (str(join.args.get(name) or "").upper() for name in ("side", "kind", "method"))
-    if side or kind == "OUTER":
-        raise NotMaintainable("an outer join: rows come from what is not there", _shown(join))
-    if kind not in ("", "INNER", "CROSS") or method not in ("", "NATURAL"):
-        raise NotMaintainable(f"{method or kind} JOIN is no inner join", _shown(join))
+    if kind not in ("", "INNER", "CROSS", "OUTER") or method not in ("", "NATURAL") or side not in _SIDES:
+        raise NotMaintainable(f"{method or kind or side} JOIN is no inner or outer join", shown_clause(join))
+    return side
 
 
 def check_table(place: exp.Expr) -> exp.Table:
@@ -105,20 +103,34 @@ def check_table(place: exp.Expr) -> exp.Table:
     from sqlglot import exp
 
     if not isinstance(place, exp.Table) or not isinstance(place.this, exp.Identifier):
-        raise NotMaintainable("FROM may only name tables, what-ifs and views", _shown(place))
+        raise NotMaintainable("FROM may only name tables, what-ifs and views", shown_clause(place))
     for name, value in place.args.items():
         if value and name in ("sample", "pivots", "when", "version"):
-            raise NotMaintainable(_CLAUSES.get(name, f"{name.upper()} of a table"), _shown(place))
+            raise NotMaintainable(_REFUSED.get(name, f"{name.upper()} of a table"), shown_clause(place))
     alias = place.args.get("alias")
     if alias is not None and alias.args.get("columns"):
-        raise NotMaintainable("columns renamed in FROM: rename them in SELECT", _shown(place))
+        raise NotMaintainable("columns renamed in FROM: rename them in SELECT", shown_clause(place))
     return place
 
 
-def _shown(tree: object) -> str:
+def shown_clause(tree: object) -> str:
+    """A clause as errors show it."""
     from sqlglot import exp
 
     return tree.sql(dialect="duckdb").strip() if isinstance(tree, exp.Expr) else str(tree)
+
+
+OUTSIDE = "outside "
+"""Begins the aliases of columns that belong to the query around."""
+
+
+@dataclass(frozen=True)
+class JoinClause:
+    """One join of a FROM clause: LEFT, RIGHT, FULL or none of them, and what it asks for."""
+
+    alias: str
+    side: str
+    conditions: tuple[exp.Expr, ...]
 
 
 @dataclass(frozen=True)
@@ -131,9 +143,16 @@ class NameScope:
 
     occurrences: tuple[Occurrence, ...]
     shapes: Mapping[str, Shape]
-    conditions: tuple[exp.Expr, ...]
+    joins: tuple[JoinClause, ...]
     hidden: frozenset[tuple[str, str]]
     doing: str
+    around: NameScope | None = None
+    """The scope of the query around this one: names that are unknown here may be known there."""
+
+    @property
+    def conditions(self) -> tuple[exp.Expr, ...]:
+        """What all joins ask for."""
+        return tuple(condition for join in self.joins for condition in join.conditions)
 
     def qualified(self, tree: exp.Expr) -> exp.Expr:
         """The tree with every column resolved."""
@@ -166,8 +185,20 @@ class NameScope:
             )
         return alike[0]
 
+    def _knows(self, parts: list[Any]) -> bool:
+        if len(parts) > 1 and any(one.alias.lower() == parts[0].name.lower() for one in self.occurrences):
+            return True
+        return any(spelled(parts[0], self.shapes[one.alias]) is not None for one in self.occurrences)
+
     def _resolved(self, place: exp.Column) -> exp.Expr:
+        from sqlglot import exp
+
         parts = list(place.parts)
+        if self.around is not None and not self._knows(parts) and self.around._knows(parts):
+            outer = self.around.qualified(place)
+            found = outer.find(type(place))
+            found.set("table", exp.to_identifier(OUTSIDE + found.table, quoted=True))
+            return outer
         if len(parts) > 1 and any(one.alias.lower() == parts[0].name.lower() for one in self.occurrences):
             alias = self._alias(parts[0])
             name = spelled(parts[1], self.shapes[alias])
@@ -199,18 +230,23 @@ class NameScope:
         return SqlError(f"there is no column {identifier.name!r}", doing=self.doing, hint=f"{meant} {shown}".strip())
 
 
-def scope_of(query: exp.Select, relations: Mapping[str, Shape], doing: str) -> NameScope:
+def scope_of(
+    query: exp.Select, relations: Mapping[str, Shape], doing: str, around: NameScope | None = None
+) -> NameScope:
     """The scope that a FROM clause and its joins make."""
-    scope = NameScope((), {}, (), frozenset(), doing)
+    scope = NameScope((), {}, (), frozenset(), doing, around)
     scope = _with_table(scope, query.args["from_"].this, relations)
     for join in query.args.get("joins") or ():
-        check_join(join)
+        side = join_side(join)
         before = scope
         scope = _with_table(scope, join.this, relations)
-        scope = _merged(scope, before, _shared(join, before, scope))
+        shared = _shared(join, before, scope)
+        if shared and side in ("RIGHT", "FULL"):
+            raise NotMaintainable(f"USING or NATURAL in a {side} JOIN: say ON", shown_clause(join))
+        scope, conditions = _merged(scope, before, shared)
         if join.args.get("on") is not None:
-            condition = scope.qualified(join.args["on"])
-            scope = replace(scope, conditions=(*scope.conditions, condition))
+            conditions.append(scope.qualified(join.args["on"]))
+        scope = replace(scope, joins=(*scope.joins, JoinClause(scope.occurrences[-1].alias, side, tuple(conditions))))
     return scope
 
 
@@ -274,16 +310,17 @@ def _shared(join: exp.Join, before: NameScope, after: NameScope) -> list[tuple[s
     return shared
 
 
-def _merged(scope: NameScope, before: NameScope, shared: list[tuple[str, str]]) -> NameScope:
+def _merged(scope: NameScope, before: NameScope, shared: list[tuple[str, str]]) -> tuple[NameScope, list[exp.Expr]]:
+    """The scope in which shared columns are one, and that they are equal."""
     from sqlglot import exp
 
     alias = scope.occurrences[-1].alias
-    hidden, conditions = set(scope.hidden), list(scope.conditions)
+    hidden, conditions = set(scope.hidden), []
     for left, right in shared:
         first = before.qualified(exp.column(exp.to_identifier(left)))
         conditions.append(exp.EQ(this=first, expression=column(alias, right)))
         hidden.add((alias, right))
-    return replace(scope, hidden=frozenset(hidden), conditions=tuple(conditions))
+    return replace(scope, hidden=frozenset(hidden)), conditions
 
 
 def _fields(struct: exp.Column, names: list[Any]) -> exp.Expr:

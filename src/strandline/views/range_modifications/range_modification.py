@@ -169,8 +169,8 @@ def _images(edit: StateEdit, state: StoreState, table: str) -> Images:
 
 
 def _check_key(definition: ViewDefinition, modification: RangeModification) -> None:
-    if definition.regenerated:
-        raise NotPortable(f"the view is computed anew each time: {definition.regenerated}")
+    if definition.regenerated or definition.operators:
+        raise NotPortable("the view is more than select, project and join")
     if not definition.key:
         raise NotPortable("the view has no key: rows may become equal, and their counts would have to be added")
     aliases = {one.alias for one in definition.occurrences if one.relation == modification.relation}
