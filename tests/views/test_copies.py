@@ -178,11 +178,11 @@ def test_full_refreshes_replace_everything(store: Store, place: Place) -> None:
 
 
 def test_what_deltas_cannot_follow_is_computed_anew_and_says_why(store: Store, place: Place) -> None:
-    sql = "select customer, count(*) as n from orders group by customer"
+    sql = "select customer, approx_count_distinct(id) as n from orders group by customer"
     copy = store.view("v", sql, strict=False).replicate(place.url, where="n > 0", columns=["n", "customer"])
     change(store)
     done = copy.refresh()
-    assert "GROUP BY" in done.why
+    assert "approx_distinct() may depend on the order of rows" in done.why
     assert Counter(place.read()) == query(store, f"select n, customer from ({sql})")
     assert copy.verify()
 

@@ -214,8 +214,8 @@ def test_what_cannot_be_kept_eagerly_is_refused() -> None:
         store.table("t").what_if("w")
         with pytest.raises(InputError, match=r"w is a what-if.*maintain='deferred'"):
             store.view("u", "select k from w", maintain="eager")
-        with pytest.raises(InputError, match="GROUP BY"):
-            store.view("u", "select k, count(*) as n from t group by k", strict=False, maintain="eager")
+        with pytest.raises(InputError, match="order of rows"):
+            store.view("u", "select k, first(x) as n from t group by k", strict=False, maintain="eager")
         assert [one.name for one in store.views()] == ["v"]
         store.drop_view("v")
         with store.state() as view:

@@ -82,7 +82,7 @@ def delta_rows(definition: ViewDefinition, sides: DeltaSides, running: JoinRunne
 def rows_sought(
     definition: ViewDefinition, sides: DeltaSides, sought: Sought, *, new: bool, running: JoinRunner
 ) -> pa.Table:
-    """Rows of the view at one of the states, with `_count`: those whose outputs have sought values, and maybe others."""
+    """Rows of the view at one of the states, with `_count`: those whose outputs are sought, and maybe others."""
     join = Join.of(definition)
     place, wanted = _where_sought(definition, sides, sought, new=new)
     one = definition.occurrences[place]

@@ -3,48 +3,36 @@
 Rows have no order here, and a part that is computed again must give what it gave before. So sums of floating point are
 taken over sorted values, ties in an ORDER BY are broken by everything that can tell rows apart, and `any_value` is the
 least one. What can't be made so is refused.
+
+`grouped` and `windowed` are the operators of GROUP BY and of windows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.views.definition.scope import NotMaintainable, shown_clause
+from strandline.views.definition.definition import NO_COLUMNS, Operator, sql_text
+from strandline.views.definition.query_rows import (
+    AGGREGATE,
+    WINDOW,
+    LaterClauses,
+    QueryRows,
+    columns_in,
+    key_of,
+    made_operator,
+)
+from strandline.views.definition.scope import NotMaintainable, column, shown_clause
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
-STEADY = frozenset(
-    [
-        "count",
-        "count_if",
-        "sum",
-        "avg",
-        "min",
-        "max",
-        "logical_and",
-        "logical_or",
-        "any_value",
-        "variance",
-        "variance_pop",
-        "stddev",
-        "stddev_pop",
-        "stddev_samp",
-        "median",
-        "percentile_cont",
-        "percentile_disc",
-        "group_concat",
-        "array_agg",
-        "bitwise_and_agg",
-        "bitwise_or_agg",
-        "bitwise_xor_agg",
-    ]
-)
-"""Aggregates that follow from the values, or can be made so, as sqlglot calls them."""
+_EXACT = ("count", "count_if", "min", "max", "logical_and", "logical_or", "any_value", "median", "percentile_cont")
+_OF_BITS = ("bitwise_and_agg", "bitwise_or_agg", "bitwise_xor_agg")
+_LISTS = ("group_concat", "array_agg")
 _BY_SORTED = {
     "sum": "sum",
     "avg": "avg",
@@ -54,6 +42,8 @@ _BY_SORTED = {
     "stddev_samp": "stddev_samp",
     "stddev_pop": "stddev_pop",
 }
+STEADY = frozenset((*_EXACT, *_OF_BITS, *_LISTS, *_BY_SORTED))
+"""Aggregates that follow from the values, or can be made so, as sqlglot calls them."""
 _OF_RANKS = frozenset(("rank", "dense_rank", "percent_rank", "cume_dist"))
 _OF_PLACES = frozenset(("row_number", "ntile", "lag", "lead", "first_value", "last_value", "nth_value"))
 _OVER_FRAMES = frozenset(("count", "count_if", "sum", "avg", "min", "max", "logical_and", "logical_or"))
@@ -95,12 +85,12 @@ def steady_aggregate(node: exp.Expr, type_of: Callable[[exp.Expr], pa.DataType])
     from sqlglot import exp
 
     condition = node.args["expression"] if isinstance(node, exp.Filter) else None
-    called = node.this if isinstance(node, exp.Filter) else node
+    called: Any = node.this if isinstance(node, exp.Filter) else node
     called = called.this if _is_any_value(called) else called
     name = called.sql_name().lower()
     if name not in STEADY:
         raise NotMaintainable(f"{name}() may depend on the order of rows", shown_clause(node))
-    if name in ("group_concat", "array_agg"):
+    if name in _LISTS:
         called = _in_order(called)
     elif name == "any_value":
         called = exp.Min(this=called.this.copy())
@@ -109,14 +99,14 @@ def steady_aggregate(node: exp.Expr, type_of: Callable[[exp.Expr], pa.DataType])
         values = values if condition is None else exp.Filter(this=values, expression=condition.copy())
         ordered = exp.Anonymous(this="list_sort", expressions=[values])
         return exp.Anonymous(this="list_aggregate", expressions=[ordered, exp.Literal.string(_BY_SORTED[name])])
-    called = called.copy()
-    return called if condition is None else exp.Filter(this=called, expression=condition.copy())
+    steady: exp.Expr = called.copy()
+    return steady if condition is None else exp.Filter(this=steady, expression=condition.copy())
 
 
 def _argument(called: exp.Expr) -> exp.Expr:
     from sqlglot import exp
 
-    inner = called.this
+    inner: exp.Expr = called.this
     return inner.expressions[0] if isinstance(inner, exp.Distinct) else inner
 
 
@@ -134,8 +124,11 @@ def _in_order(called: exp.Expr) -> exp.Expr:
     return called
 
 
-def steady_window(node: exp.Expr, columns: Sequence[exp.Expr], type_of: Callable[[exp.Expr], pa.DataType]) -> exp.Expr:
-    """A window in a form whose result depends on the rows alone; `columns` are all that tells them apart."""
+def steady_window(node: exp.Expr, columns: Sequence[exp.Expr], summed: pa.DataType | None = None) -> exp.Expr:
+    """A window in a form whose result depends on the rows alone; `columns` are all that tells them apart.
+
+    `summed` is the type of what it sums up, if it does.
+    """
     from sqlglot import exp
 
     node = node.copy()
@@ -143,7 +136,7 @@ def steady_window(node: exp.Expr, columns: Sequence[exp.Expr], type_of: Callable
     name = called.sql_name().lower()
     if name not in _OF_RANKS | _OF_PLACES | _OVER_FRAMES or node.args.get("alias"):
         raise NotMaintainable(f"{name}() over a window may depend on the order of rows", shown_clause(node))
-    if name in ("sum", "avg") and pt.is_floating(type_of(called.this)):
+    if summed is not None and pt.is_floating(summed):
         raise NotMaintainable("a sum of floating point over a window depends on the order of rows", shown_clause(node))
     spec = node.args.get("spec")
     by_rows = spec is not None and str(spec.args.get("kind") or "").upper() == "ROWS"
@@ -154,3 +147,57 @@ def steady_window(node: exp.Expr, columns: Sequence[exp.Expr], type_of: Callable
             order.append("expressions", exp.Ordered(this=column.copy()))
         node.set("order", order)
     return node
+
+
+def grouped(rows: QueryRows, groups: Sequence[exp.Expr], clauses: LaterClauses) -> tuple[QueryRows, LaterClauses]:
+    """Groups as the rows, and the clauses in terms of what groups are made by and of aggregates."""
+    aggregates = {sql_text(node): node for tree in clauses.trees() for node in aggregates_in(tree)}
+    given = rows.input([*groups, *(one for node in aggregates.values() for one in columns_in(node))])
+    held = {sql_text(tree): given.name(rows.means(tree)) for tree in groups}
+    keys = list(dict.fromkeys(held.values()))
+    values = {text: f"v{place}" for place, text in enumerate(aggregates)}
+    steady = {text: given.over(rows.means(steady_aggregate(node, rows.type))) for text, node in aggregates.items()}
+    shown = [*keys, *(f"{sql_text(tree)} AS {values[text]}" for text, tree in steady.items())]
+    sql = f"SELECT {', '.join(shown)} FROM i0" + (f" GROUP BY {', '.join(keys)}" if keys else "")
+    schema = given.definition.schema
+    parts = tuple(keys)
+    operator = Operator("GROUP BY", sql, (given.definition,), (parts,), NO_COLUMNS, key_of(schema, parts), parts)
+    operator = made_operator(operator, {name: schema.field(name) for name in keys}, rows.scope.doing)
+    known = {(AGGREGATE, name): name for name in [*keys, *values.values()]}
+    return rows.after(operator, known), clauses.replaced(held | values, AGGREGATE)
+
+
+def windowed(rows: QueryRows, clauses: LaterClauses) -> tuple[QueryRows, LaterClauses]:
+    """The rows with the values of windows, those with the same partitions by one operator; the clauses read them."""
+    by_partition: dict[tuple[str, ...], dict[str, exp.Expr]] = {}
+    for node in (node for tree in clauses.trees() for node in windows_in(tree)):
+        partition = tuple(sql_text(one) for one in node.args.get("partition_by") or ())
+        by_partition.setdefault(partition, {})[sql_text(node)] = node
+    number = 0
+    for nodes in by_partition.values():
+        names = {text: f"w{number + place}" for place, text in enumerate(nodes)}
+        number += len(names)
+        rows = _with_windows(rows, clauses, nodes, names)
+        clauses = clauses.replaced(names, WINDOW)
+    return rows, clauses
+
+
+def _with_windows(
+    rows: QueryRows, clauses: LaterClauses, nodes: dict[str, exp.Expr], names: dict[str, str]
+) -> QueryRows:
+    partition = next(iter(nodes.values())).args.get("partition_by") or []
+    needed = rows.needed(clauses.trees())
+    given = rows.input([*needed, *partition], keyed=True)
+    columns = [column("i0", name) for name in given.definition.schema.names]
+    shown = []
+    for text, node in nodes.items():
+        argument = node.this.this
+        type_ = rows.type(argument) if argument is not None and node.this.sql_name() in ("SUM", "AVG") else None
+        tree = steady_window(given.over(rows.means(node)), columns, type_)
+        shown.append(f"{sql_text(tree)} AS {names[text]}")
+    parts = tuple(dict.fromkeys(given.name(rows.means(one)) for one in partition))
+    sql = f"SELECT i0.*, {', '.join(shown)} FROM i0"
+    operator = Operator("WINDOW", sql, (given.definition,), (parts,), NO_COLUMNS, given.definition.key, parts)
+    operator = made_operator(operator, {one.name: one for one in given.definition.schema}, rows.scope.doing)
+    meanings = {(one.table, one.name): given.name(rows.means(one)) for one in needed}
+    return rows.after(operator, meanings | {(WINDOW, name): name for name in names.values()})

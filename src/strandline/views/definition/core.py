@@ -54,7 +54,8 @@ def core_definition(
     terms = [] if condition is None else conjuncts(condition)
     key = result_key(scope.occurrences, scope.shapes, terms, outputs)
     fields = [field.with_nullable(field.nullable and field.name not in key) for field in schema]
-    used = {one.relation: operators[one.relation] for one in scope.occurrences if one.relation in (operators or {})}
+    known = operators or {}
+    used = {one.relation: known[one.relation] for one in scope.occurrences if one.relation in known}
     return ViewDefinition("", "", scope.occurrences, condition, tuple(outputs), key, pa.schema(fields), operators=used)
 
 

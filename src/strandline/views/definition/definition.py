@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 
+NO_COLUMNS = pa.schema([])
 QualifiedColumn = tuple[str, str]
 """An occurrence's alias and the name of a column."""
 

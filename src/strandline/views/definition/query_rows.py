@@ -1,7 +1,7 @@
 """The rows of a query while its clauses are read: always a select, project and join, maybe over an operator.
 
 Every clause is written in terms of FROM. `QueryRows.meanings` leads from those columns, and from what operators have
-computed (under the aliases `AGGREGATE`, `WINDOW` and `SUBQUERY`), to the columns of the occurrences that the rows have now.
+computed (under the aliases `AGGREGATE`, `WINDOW` and `SUBQUERY`), to the columns of the occurrences that there are now.
 """
 
 from __future__ import annotations
@@ -32,7 +32,44 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 AGGREGATE, WINDOW, SUBQUERY = "strandline aggregate", "strandline window", "strandline subquery"
-COMPUTED = frozenset((AGGREGATE, WINDOW, SUBQUERY))
+
+
+def columns_in(tree: exp.Expr) -> list[exp.Column]:
+    """The columns that an expression reads."""
+    from sqlglot import exp
+
+    return list(tree.find_all(exp.Column))
+
+
+def replaced(tree: exp.Expr, names: Mapping[str, str], alias: str) -> exp.Expr:
+    """A tree in which expressions, known by their texts, stand as columns of this alias."""
+    text = sql_text(tree)
+    if text in names:
+        return column(alias, names[text])
+    tree = tree.copy()
+    for child in list(tree.iter_expressions()):
+        moved = replaced(child, names, alias)
+        if sql_text(moved) != sql_text(child):
+            child.replace(moved)
+    return tree
+
+
+@dataclass(frozen=True)
+class LaterClauses:
+    """The expressions of the clauses that come after WHERE, in terms of FROM."""
+
+    shown: tuple[exp.Expr, ...]
+    having: tuple[exp.Expr, ...] = ()
+    qualify: tuple[exp.Expr, ...] = ()
+    order: tuple[exp.Expr, ...] = ()
+
+    def trees(self) -> tuple[exp.Expr, ...]:
+        return (*self.shown, *self.having, *self.qualify, *self.order)
+
+    def replaced(self, names: Mapping[str, str], alias: str) -> LaterClauses:
+        """The clauses in which expressions, known by their texts, stand as columns of this alias."""
+        clauses = (self.shown, self.having, self.qualify, self.order)
+        return LaterClauses(*(tuple(replaced(tree, names, alias) for tree in trees) for trees in clauses))
 
 
 @dataclass(frozen=True)
@@ -91,6 +128,15 @@ class QueryRows:
             )
 
         return tree.transform(meaning)
+
+    def has(self, node: exp.Column) -> bool:
+        """Whether the rows have a column."""
+        return (node.table, node.name) in self.meanings or node.table in self.scope.shapes
+
+    def needed(self, trees: Iterable[exp.Expr]) -> list[exp.Column]:
+        """The columns of the rows that expressions read, each once; others are not there yet."""
+        columns = {(one.table, one.name): one for tree in trees for one in columns_in(tree)}
+        return [one for one in columns.values() if self.has(one)]
 
     def where(self, tree: exp.Expr) -> QueryRows:
         """Those for which a condition holds."""

@@ -8,11 +8,13 @@ dialect of whoever computes it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from strandline.engine import sandboxed_duckdb
+from strandline.engine import PerThread, sandboxed_duckdb
 from strandline.errors import SqlError
 from strandline.tables import is_defined_here, own_names, relations_called
 from strandline.values import check_microseconds, no_rows, quoted, readable
@@ -54,20 +56,48 @@ def resolved_relations(query: exp.Query, relations: Mapping[str, Shape], doing: 
     return list(resolved)
 
 
+_connections = PerThread(sandboxed_duckdb)
+
+
 def computed(sql: str, tables: Mapping[str, pa.Table], doing: str) -> pa.Table:
     """The result of a query over these tables and nothing else."""
     import duckdb
-    from sqlglot import parse_one
+
+    query = _over_own_names(sql, tuple(tables))
+    given = {}
+    for relation, table in tables.items():
+        for name in table.column_names:
+            if query.columns is None or name.lower() in query.columns:
+                check_microseconds(table.column(name), name, doing)
+        columns = [readable(table.column(name), name) for name in table.column_names]
+        given[query.names[relation]] = pa.table(columns, names=table.column_names)
+    try:
+        return _connections.get().query(query.sql, given)
+    except duckdb.Error as error:
+        raise SqlError(str(error).strip().splitlines()[0], doing=doing) from None
+
+
+@dataclass(frozen=True)
+class _Query:
+    """A query over relations under other names: to DuckDB, names that differ in case alone are one.
+
+    `columns` are those that it may read, in small letters; None means all. SQL must see every digit of them.
+    """
+
+    sql: str
+    names: Mapping[str, str]
+    columns: frozenset[str] | None
+
+
+@lru_cache(maxsize=512)
+def _over_own_names(sql: str, relations: tuple[str, ...]) -> _Query:
+    from sqlglot import exp, parse_one
 
     tree = parse_one(sql, dialect="duckdb")
-    # Other names: to DuckDB, names that differ in case alone are one.
-    names = own_names(tree, list(tables))
-    given = {names[relation]: table for relation, table in _in_sql(tree, tables, doing).items()}
-    with sandboxed_duckdb() as connection:
-        try:
-            return connection.query(relations_called(tree, names).sql(dialect="duckdb"), given)
-        except duckdb.Error as error:
-            raise SqlError(str(error).strip().splitlines()[0], doing=doing) from None
+    names = own_names(tree, list(relations))
+    starred = any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star))
+    columns = frozenset(column.name.lower() for column in tree.find_all(exp.Column))
+    return _Query(relations_called(tree, names).sql(dialect="duckdb"), names, None if starred else columns)
 
 
 def operator_rows(operator: Operator, inputs: Sequence[pa.Table], parts: pa.Table | None = None) -> pa.Table:
@@ -84,22 +114,6 @@ def operator_rows(operator: Operator, inputs: Sequence[pa.Table], parts: pa.Tabl
         restricted.append(f"i{place} AS (SELECT * FROM r{place} SEMI JOIN parts ON {same})")
     given = {f"r{place}": table for place, table in enumerate(inputs)}
     return computed(f"WITH {', '.join(restricted)} {operator.sql}", {**given, "parts": parts}, doing)
-
-
-def _in_sql(tree: exp.Expr, tables: Mapping[str, pa.Table], doing: str) -> dict[str, pa.Table]:
-    """The tables in types that SQL reads; a column is refused that it reads without seeing every digit."""
-    from sqlglot import exp
-
-    names = {column.name.lower() for column in tree.find_all(exp.Column)}
-    starred = any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star))
-    shown = {}
-    for relation, table in tables.items():
-        for name in table.column_names:
-            if starred or name.lower() in names:
-                check_microseconds(table.column(name), name, doing)
-        columns = [readable(table.column(name), name) for name in table.column_names]
-        shown[relation] = pa.table(columns, names=table.column_names)
-    return shown
 
 
 def with_views(definition: ViewDefinition, inner: Mapping[str, ViewDefinition]) -> tuple[str, tuple[Occurrence, ...]]:

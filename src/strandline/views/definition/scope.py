@@ -35,24 +35,8 @@ _REFUSED = {
     "sort": "SORT BY: a view has no order",
 }
 _SIDES = ("", "LEFT", "RIGHT", "FULL")
-_KNOWN = frozenset(
-    [
-        "expressions",
-        "from_",
-        "joins",
-        "where",
-        "kind",
-        "hint",
-        "with_",
-        "distinct",
-        "group",
-        "having",
-        "qualify",
-        "order",
-        "limit",
-        "offset",
-    ]
-)
+_KNOWN = frozenset(("expressions", "from_", "joins", "where", "kind", "hint", "with_", "distinct", "group", "having"))
+_KNOWN |= {"qualify", "order", "limit", "offset"}
 
 
 class NotMaintainable(Exception):
@@ -196,8 +180,8 @@ class NameScope:
         parts = list(place.parts)
         if self.around is not None and not self._knows(parts) and self.around._knows(parts):
             outer = self.around.qualified(place)
-            found = outer.find(type(place))
-            found.set("table", exp.to_identifier(OUTSIDE + found.table, quoted=True))
+            for node in list(outer.find_all(exp.Column)):
+                node.set("table", exp.to_identifier(OUTSIDE + node.table, quoted=True))
             return outer
         if len(parts) > 1 and any(one.alias.lower() == parts[0].name.lower() for one in self.occurrences):
             alias = self._alias(parts[0])
@@ -248,6 +232,11 @@ def scope_of(
             conditions.append(scope.qualified(join.args["on"]))
         scope = replace(scope, joins=(*scope.joins, JoinClause(scope.occurrences[-1].alias, side, tuple(conditions))))
     return scope
+
+
+def alone(scope: NameScope, occurrence: Occurrence) -> NameScope:
+    """One occurrence of a scope by itself."""
+    return NameScope((occurrence,), {occurrence.alias: scope.shapes[occurrence.alias]}, (), frozenset(), scope.doing)
 
 
 def column(alias: str, name: str) -> exp.Column:
@@ -315,7 +304,8 @@ def _merged(scope: NameScope, before: NameScope, shared: list[tuple[str, str]]) 
     from sqlglot import exp
 
     alias = scope.occurrences[-1].alias
-    hidden, conditions = set(scope.hidden), []
+    hidden = set(scope.hidden)
+    conditions: list[exp.Expr] = []
     for left, right in shared:
         first = before.qualified(exp.column(exp.to_identifier(left)))
         conditions.append(exp.EQ(this=first, expression=column(alias, right)))

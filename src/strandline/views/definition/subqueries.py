@@ -9,14 +9,20 @@ left to the operator. Equalities between the two make its parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from strandline.views.definition.aggregates import aggregates_in, steady_aggregate, windows_in
+from strandline.views.definition.definition import NO_COLUMNS, Operator, ViewDefinition, sql_text
+from strandline.views.definition.query_rows import SUBQUERY, OperatorInput, QueryRows, columns_in, made_operator
 from strandline.views.definition.scope import OUTSIDE, NotMaintainable, column, shown_clause
 
 if TYPE_CHECKING:
     from sqlglot import exp
+
+
+_PLACE = "strandline "
 
 
 @dataclass(frozen=True)
@@ -31,11 +37,15 @@ class Subquery:
     decides: bool
 
     @property
-    def query(self) -> exp.Expr:
+    def kind(self) -> str:
+        return {"exists": "EXISTS", "in": "IN"}.get(self.node.key, "SUBQUERY")
+
+    @property
+    def query(self) -> exp.Query:
         from sqlglot import exp
 
-        inner = self.node.args["query"] if isinstance(self.node, exp.In) else self.node.this
-        return inner.unnest()
+        inner: exp.Query = (self.node.args["query"] if isinstance(self.node, exp.In) else self.node.this).unnest()
+        return inner
 
 
 def taken_out(query: exp.Select) -> dict[str, Subquery]:
@@ -44,12 +54,11 @@ def taken_out(query: exp.Select) -> dict[str, Subquery]:
 
     places: dict[str, Subquery] = {}
     clauses = [query.args.get(name) for name in ("where", "having", "qualify", "order", "group")]
-    _negations_of_in(query)
     for clause in [*query.expressions, *(one for one in clauses if one is not None)]:
         for node in list(_outermost(clause)):
             name = f"q{len(places)}"
             places[name] = Subquery(name, node.copy(), _decides(node))
-            node.replace(exp.Placeholder(this=name))
+            node.replace(exp.Placeholder(this=_PLACE + name))
     for join in query.args.get("joins") or ():
         on = join.args.get("on")
         if on is not None and next(_outermost(on), None) is not None:
@@ -63,9 +72,9 @@ def _outermost(tree: exp.Expr) -> Iterator[exp.Expr]:
     if isinstance(tree, exp.Exists) or (isinstance(tree, exp.In) and tree.args.get("query") is not None):
         yield tree
         return
+    if isinstance(tree, exp.Query) and isinstance(tree.parent, (exp.Any, exp.All)):
+        raise NotMaintainable("a comparison with ANY or ALL of a query", shown_clause(tree.parent))
     if isinstance(tree, exp.Subquery):
-        if isinstance(tree.parent, (exp.Any, exp.All)):
-            raise NotMaintainable("a comparison with ANY or ALL of a query", shown_clause(tree.parent))
         yield tree
         return
     if isinstance(tree, exp.Query):
@@ -79,61 +88,243 @@ def _decides(node: exp.Expr) -> bool:
     from sqlglot import exp
 
     place = node.parent
-    if isinstance(place, exp.Coalesce) and place.expressions == [exp.false()]:
-        return True  # where it is not known it counts as false
     while isinstance(place, (exp.And, exp.Paren)):
         place = place.parent
     return isinstance(place, exp.Where)
 
 
-def _negations_of_in(query: exp.Select) -> None:
-    """`x NOT IN (q)` as a term of WHERE, in terms of what can be followed.
+def negated(asked: Subquery) -> tuple[Subquery, ...]:
+    """`x NOT IN (q)` as three questions that can be followed: whether q has x, has a null, has rows at all.
 
     It is true if no row of q equals x, and none is null, and x is null only where q has no rows.
     """
-    from sqlglot import exp, parse_one
-
-    where = query.args.get("where")
-    for node in list(where.find_all(exp.Not)) if where is not None else ():
-        inside = node.this.unnest()
-        if not isinstance(inside, exp.In) or inside.args.get("query") is None or not _decides(node):
-            continue
-        if node.find_ancestor(exp.Query) is not query:
-            continue
-        value, rows = inside.this, inside.args["query"].unnest()
-        if not isinstance(rows, exp.Select) or len(rows.expressions) != 1:
-            continue
-        exists = exp.Exists(this=exp.select("1").from_(rows.copy().subquery("strandline", copy=False)))
-        shown = rows.copy()
-        shown.set("expressions", [exp.alias_(shown.expressions[0].unalias(), "strandline value", quoted=True)])
-        holder = exp.select("1").from_(shown.subquery("strandline", copy=False))
-        nulls = holder.copy().where(parse_one('"strandline value" IS NULL', dialect="duckdb"), copy=False)
-        same = exp.func("coalesce", exp.In(this=value.copy(), query=inside.args["query"].copy()), exp.false())
-        node.replace(
-            exp.Paren(
-                this=exp.and_(
-                    exp.Not(this=same),
-                    exp.Not(this=exp.Exists(this=nulls)),
-                    exp.or_(exp.Not(this=exp.Is(this=value.copy(), expression=exp.null())), exp.Not(this=exists)),
-                )
-            )
-        )
-
-
-def outside_columns(tree: exp.Expr) -> list[exp.Column]:
-    """The columns of the query around that a tree reads."""
     from sqlglot import exp
 
-    return [one for one in tree.find_all(exp.Column) if one.table.startswith(OUTSIDE)]
+    rows = with_columns_named(asked.query)
+    name = rows.expressions[0].alias_or_name
+    value = exp.column(exp.to_identifier(name, quoted=True), table="strandline")
+    nulls = exp.select("1").from_(rows.copy().subquery("strandline", copy=False))
+    nulls = nulls.where(exp.Is(this=value, expression=exp.null()), copy=False)
+    return (
+        Subquery(asked.name + "_in", asked.node, True),
+        Subquery(asked.name + "_null", exp.Exists(this=nulls), True),
+        Subquery(asked.name + "_any", exp.Exists(this=rows), True),
+    )
 
 
-def inside(tree: exp.Expr) -> exp.Expr:
-    """A tree of the query around, as that query itself writes it."""
+def marked(tree: exp.Expr) -> exp.Expr:
+    """A tree with the places of its subqueries as columns, whose values are computed later."""
+    from sqlglot import exp
+
+    def value(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Placeholder) and node.name.startswith(_PLACE):
+            return column(SUBQUERY, node.name.removeprefix(_PLACE))
+        return node
+
+    return tree.transform(value)
+
+
+def is_correlated(tree: exp.Expr) -> bool:
+    """Whether a tree reads columns of the query around."""
+    return any(_is_outside(one) for one in columns_in(tree))
+
+
+def _is_outside(node: exp.Column) -> bool:
+    return bool(node.table.startswith(OUTSIDE))
+
+
+def _around(tree: exp.Expr) -> exp.Expr:
+    """A tree in terms of the query around, as that query itself writes it."""
     from sqlglot import exp
 
     def bare(node: exp.Expr) -> exp.Expr:
-        if isinstance(node, exp.Column) and node.table.startswith(OUTSIDE):
+        if isinstance(node, exp.Column) and _is_outside(node):
             return column(node.table.removeprefix(OUTSIDE), node.name)
         return node
 
     return tree.transform(bare)
+
+
+def with_columns_named(query: exp.Query) -> exp.Query:
+    """A subquery whose columns all have names: nobody asks for them, so any will do."""
+    from sqlglot import exp
+
+    query = query.copy()
+    for place, one in enumerate(query.expressions if isinstance(query, exp.Select) else ()):
+        if not one.alias and not isinstance(one, (exp.Star, exp.Column)):
+            one.replace(exp.alias_(one.copy(), f"column{place}"))
+    return query
+
+
+def asks_whether(query: exp.Query) -> exp.Query:
+    """Whether a query has rows, as a query of one row."""
+    from sqlglot import exp
+
+    some = exp.GT(this=exp.Count(this=exp.Star()), expression=exp.Literal.number(0))
+    rows = with_columns_named(query).subquery("strandline", copy=False)
+    return exp.select(exp.alias_(some, "value")).from_(rows, copy=False)
+
+
+def has_one_row(query: exp.Expr) -> bool:
+    """Whether a query has one row whatever it reads: aggregates of everything."""
+    from sqlglot import exp
+
+    clauses = ("group", "having", "qualify", "limit", "offset", "distinct")
+    if not isinstance(query, exp.Select) or any(query.args.get(name) for name in clauses):
+        return False
+    return any(True for tree in query.expressions for _ in aggregates_in(tree))
+
+
+def with_value(
+    rows: QueryRows, asked: Subquery, made: ViewDefinition, needed: Sequence[exp.Column], value: exp.Expr | None
+) -> QueryRows:
+    """The rows with the value of a query that reads nothing of them: one value, or whether it has `value`."""
+    from sqlglot import exp
+
+    given = made.schema.field(0)
+    query = exp.select(column("i1", given.name)).from_("i1").subquery()
+    mine = rows.input([*needed, *([] if value is None else [value])], keyed=True)
+    if value is None:
+        return _with_column(rows, asked, (mine, made), query, needed=needed)
+    held = mine.definition.schema.field(mine.name(rows.means(value)))
+    node = exp.In(this=column("i0", held.name), query=query)
+    known = asked.decides or not (held.nullable or given.nullable)  # whether a null elsewhere makes it unknown
+    parts = [(held.name, given.name)] if known and held.type == given.type else []
+    return _with_column(rows, asked, (mine, made), node, parts, needed=needed)
+
+
+@dataclass(frozen=True)
+class CorrelatedQuery:
+    """A subquery that reads the rows around it: `rows` are its FROM with the conditions that are its own, `shared` the
+    other ones.
+    """
+
+    query: exp.Select
+    rows: QueryRows
+    shared: Sequence[exp.Expr]
+    shown: Sequence[exp.Expr]
+    groups: Sequence[exp.Expr]
+    having: Sequence[exp.Expr]
+    order: Sequence[exp.Expr]
+
+    def trees(self) -> list[exp.Expr]:
+        return [*self.shared, *self.shown, *self.groups, *self.having, *(one.this for one in self.order)]
+
+    def check(self) -> None:
+        """Refuses what can't be left to an operator."""
+        trees = self.trees()
+        if any(one.table == SUBQUERY for tree in trees for one in columns_in(tree)):
+            raise NotMaintainable("a subquery in the correlated part of a subquery", shown_clause(self.query))
+        clauses = ("qualify", "distinct", "offset")
+        if any(self.query.args.get(name) for name in clauses) or any(map(windows_in, trees)):
+            raise NotMaintainable("a correlated subquery with a window or DISTINCT", shown_clause(self.query))
+
+    def equalities(self) -> Iterator[tuple[exp.Expr, exp.Expr]]:
+        """Expressions of the rows around, and of the subquery's own, that must be equal."""
+        from sqlglot import exp
+
+        for term in self.shared:
+            if not isinstance(term, exp.EQ):
+                continue
+            for one, other in ((term.this, term.expression), (term.expression, term.this)):
+                outside = [_is_outside(column) for column in columns_in(one)]
+                if outside and all(outside) and columns_in(other) and not is_correlated(other):
+                    yield _around(one), other
+
+    def over(self, node: exp.Expr, mine: QueryRows, inputs: Sequence[OperatorInput]) -> exp.Expr:
+        """EXISTS, IN or the query itself, over the inputs of an operator: the rows around, and its own."""
+        from sqlglot import exp
+
+        def moved(tree: exp.Expr) -> exp.Expr:
+            def place(one: exp.Expr) -> exp.Expr:
+                if not isinstance(one, exp.Column):
+                    return one
+                if _is_outside(one):
+                    return inputs[0].over(mine.means(_around(one)))
+                return inputs[1].over(self.rows.means(one))
+
+            return tree.transform(place)
+
+        exists = isinstance(node, exp.Exists)
+        shown = [exp.Literal.number(1)] if exists and not self.groups else [moved(self._steady(t)) for t in self.shown]
+        query = exp.Select(expressions=shown).from_("i1")
+        query = query.where(*map(moved, self.shared), copy=False)
+        if self.groups:
+            query = query.group_by(*map(moved, self.groups), copy=False)
+        if self.having:
+            query = query.having(*(moved(self._steady(tree)) for tree in self.having), copy=False)
+        limit = self.query.args.get("limit")
+        if limit is not None and not exists:
+            if not self.order:
+                raise NotMaintainable("LIMIT without ORDER BY: which rows it keeps is chance", shown_clause(limit))
+            order = [one.copy() for one in self.order]
+            for one in order:
+                one.set("this", moved(one.this))
+            query = query.order_by(*order, *(exp.Ordered(this=tree.copy()) for tree in shown), copy=False)
+            query.set("limit", limit.copy())
+        return exp.Exists(this=query) if exists else query.subquery()
+
+    def _steady(self, tree: exp.Expr) -> exp.Expr:
+        """A tree whose aggregates depend on values alone."""
+        tree = tree.copy()
+        for node in list(aggregates_in(tree)):
+            steady = steady_aggregate(node, self.rows.type)
+            if node is tree:
+                return steady
+            node.replace(steady)
+        return tree
+
+
+def with_correlated_value(
+    rows: QueryRows,
+    asked: Subquery,
+    query: CorrelatedQuery,
+    needed: Sequence[exp.Column],
+    value: exp.Expr | None,
+) -> QueryRows:
+    """The rows with the value of a query that reads them."""
+    from sqlglot import exp
+
+    pairs = list(query.equalities())
+    plain = len(query.shown) == 1 and not any(True for _ in aggregates_in(query.shown[0]))
+    if value is not None and asked.decides and plain and not is_correlated(query.shown[0]):
+        pairs.append((value, query.shown[0]))
+    outside = [_around(one) for tree in query.trees() for one in columns_in(tree) if _is_outside(one)]
+    own = [one for tree in query.trees() for one in columns_in(tree) if not _is_outside(one)]
+    asked_for = [] if value is None else [value]
+    mine = rows.input([*needed, *outside, *asked_for, *(one for one, _ in pairs)], keyed=True)
+    theirs = query.rows.input([*own, *(other for _, other in pairs)], "i1")
+    node = query.over(asked.node, rows, (mine, theirs))
+    if value is not None:
+        node = exp.In(this=column("i0", mine.name(rows.means(value))), query=node)
+    columns = [(rows.means(one), query.rows.means(other)) for one, other in pairs]
+    parts = [(mine.name(one), theirs.name(other)) for one, other in columns if mine.type(one) == theirs.type(other)]
+    return _with_column(rows, asked, (mine, theirs.definition), node, parts, needed=needed)
+
+
+def _with_column(
+    rows: QueryRows,
+    asked: Subquery,
+    inputs: tuple[OperatorInput, ViewDefinition],
+    node: exp.Expr,
+    parts: Sequence[tuple[str, str]] = (),
+    *,
+    needed: Sequence[exp.Column],
+) -> QueryRows:
+    """The rows with one more column, which an operator computes for each of them."""
+    mine, other = inputs
+    name = f"value_{asked.name}"
+    held, given = tuple(pair[0] for pair in parts), tuple(pair[1] for pair in parts)
+    operator = Operator(
+        asked.kind,
+        f"SELECT i0.*, {sql_text(node)} AS {name} FROM i0",
+        (mine.definition, other),
+        (held, given),
+        NO_COLUMNS,
+        mine.definition.key,
+        held,
+        linear=True,
+    )
+    operator = made_operator(operator, {one.name: one for one in mine.definition.schema}, rows.scope.doing)
+    meanings = {(one.table, one.name): mine.name(rows.means(one)) for one in needed}
+    return rows.after(operator, meanings | {(SUBQUERY, asked.name): name})

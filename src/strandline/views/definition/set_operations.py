@@ -1,0 +1,97 @@
+"""Operators on whole rows: UNION, EXCEPT and INTERSECT of two queries, DISTINCT, and the first rows of an order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from strandline.errors import SqlError
+from strandline.views.definition.definition import NO_COLUMNS, Operator, Shape, ViewDefinition
+from strandline.views.definition.query_rows import key_of, made_operator, over
+from strandline.views.definition.scope import NotMaintainable, column, shown_clause, spelled
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+Sides = tuple[ViewDefinition, ViewDefinition]
+UNION_ALL = "UNION ALL"
+
+
+def combined(query: exp.SetOperation, sides: Sides, doing: str) -> ViewDefinition:
+    """What UNION, EXCEPT or INTERSECT makes of two definitions, with its ORDER BY and LIMIT."""
+    if query.args.get("by_name"):
+        raise NotMaintainable("BY NAME: order the columns instead", shown_clause(query))
+    kind = query.key.upper()
+    counts = [len(one.schema) for one in sides]
+    if counts[0] != counts[1]:
+        raise SqlError(f"the sides of {kind} have {counts[0]} and {counts[1]} columns", doing=doing)
+    distinct = bool(query.args.get("distinct"))
+    if kind == "UNION":
+        made = _of_sides(UNION_ALL, sides, doing)
+        made = distinct_rows(made, doing) if distinct else made
+    else:
+        made = _of_sides(kind if distinct else f"{kind} ALL", sides, doing)
+    order = query.args["order"].expressions if query.args.get("order") is not None else []
+    return first_rows(query, made, [_ordered(one, made, doing) for one in order], doing)
+
+
+def _of_sides(kind: str, sides: Sides, doing: str) -> ViewDefinition:
+    """An operator on whole rows of two sides; where their types differ, all rows are one part."""
+    schemas = [one.schema for one in sides]
+    alike = [one.type for one in schemas[0]] == [one.type for one in schemas[1]]
+    parts = (tuple(schemas[0].names), tuple(schemas[1].names)) if alike else ((), ())
+    passed = {one.name: one.with_nullable(True) for one in schemas[0]} if alike else {}
+    sql = f"SELECT * FROM i0 {kind} SELECT * FROM i1"
+    operator = made_operator(Operator(kind, sql, sides, parts, NO_COLUMNS, shown=parts[0]), passed, doing)
+    return over(operator, operator.schema.names, doing)
+
+
+def distinct_rows(made: ViewDefinition, doing: str) -> ViewDefinition:
+    """Each row once."""
+    columns = tuple(made.schema.names)
+    key = key_of(made.schema, columns)
+    operator = Operator("DISTINCT", "SELECT DISTINCT * FROM i0", (made,), (columns,), NO_COLUMNS, key, columns)
+    return over(made_operator(operator, {one.name: one for one in made.schema}, doing), columns, doing)
+
+
+def first_rows(query: exp.Expr, made: ViewDefinition, order: Sequence[exp.Expr], doing: str) -> ViewDefinition:
+    """The first rows in an order, where there is a LIMIT: ties are broken by all columns. Otherwise a view has none."""
+    from sqlglot import exp
+
+    limit, offset = query.args.get("limit"), query.args.get("offset")
+    if limit is None and offset is None:
+        return made
+    if not order:
+        raise NotMaintainable("LIMIT without ORDER BY: which rows it keeps is chance", shown_clause(limit or offset))
+    if limit is not None and not isinstance(limit, exp.Limit):
+        raise NotMaintainable("FETCH: say LIMIT", shown_clause(limit))
+    ties = [exp.Ordered(this=column("i0", name)) for name in made.schema.names]
+    tree = exp.select("*").from_("i0").order_by(*order, *ties, copy=False)
+    tree.set("limit", None if limit is None else limit.copy())
+    tree.set("offset", None if offset is None else offset.copy())
+    operator = Operator("LIMIT", tree.sql(dialect="duckdb"), (made,), ((),), NO_COLUMNS, made.key)
+    return over(made_operator(operator, {one.name: one for one in made.schema}, doing), made.schema.names, doing)
+
+
+def _ordered(ordered: exp.Expr, made: ViewDefinition, doing: str) -> exp.Expr:
+    """One ORDER BY of a set operation, over the columns of its result."""
+    from sqlglot import exp
+
+    tree = ordered.this
+    name = spelled(tree.this, Shape(made.schema)) if isinstance(tree, exp.Column) and not tree.table else None
+    if isinstance(tree, exp.Literal) and tree.is_int and 0 < int(tree.name) <= len(made.schema):
+        name = made.schema.names[int(tree.name) - 1]
+    if name is None:
+        raise SqlError(f"{tree.sql(dialect='duckdb')!r} is no column of the result", doing=doing)
+    ordered = ordered.copy()
+    ordered.set("this", column("i0", name))
+    return ordered
+
+
+def without_columns(made: ViewDefinition, names: Sequence[str]) -> ViewDefinition:
+    """The definition with these outputs alone."""
+    kept = {one.name: one for one in made.outputs}
+    schema = made.schema.empty_table().select(list(names)).schema
+    key = made.key if set(made.key) <= set(names) else ()
+    return replace(made, outputs=tuple(kept[name] for name in names), schema=schema, key=key)

@@ -1,0 +1,150 @@
+"""Random queries of every kind that operators follow, nested as people nest them: groups over joins over unions …
+
+A query's columns are numbers (`n0`, `n1`, …) and texts (`s0`, …), so that any query can stand inside any other. Every
+order leaves no choice, as DuckDB's own answer is the oracle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+from tests.views.histories import Relations
+
+AGGREGATES = (
+    "count(*)",
+    "count({n})",
+    "sum({n})",
+    "min({n})",
+    "max({n})",
+    "count(distinct {n})",
+    "median({n})",
+)
+TEXTS = ("min({s})", "max({s})", "string_agg({s}, ',' order by {s})", "any_value({s}) is null")
+FILTERS = ("", "", " filter (where {n} > 1)", " filter (where {s} is null)")
+
+
+@dataclass(frozen=True)
+class Nested:
+    """A query with its columns: how many numbers, and how many texts."""
+
+    sql: str
+    numbers: int
+    texts: int
+
+    def columns(self, alias: str = "") -> list[str]:
+        place = f"{alias}." if alias else ""
+        return [f"{place}n{one}" for one in range(self.numbers)] + [f"{place}s{one}" for one in range(self.texts)]
+
+
+@st.composite
+def nested_queries(draw: st.DrawFn, known: Relations, depth: int = 3) -> str:
+    """One query of up to so many operators on top of each other."""
+    return draw(_query(known, depth)).sql
+
+
+@st.composite
+def _query(draw: st.DrawFn, known: Relations, depth: int) -> Nested:
+    if depth == 0:
+        name = draw(st.sampled_from(sorted(known.keys)))
+        return Nested(f"select x as n0, y as n1, s as s0 from {name}", 2, 1)
+    below = draw(_query(known, draw(st.integers(0, depth - 1))))
+    makers = [_where, _group, _whole, _distinct, _union, _outer, _exists, _within, _scalar, _window, _top, _with]
+    return draw(st.sampled_from(makers))(draw, known, below, depth)
+
+
+def _number(draw: st.DrawFn, below: Nested, alias: str = "a") -> str:
+    return f"{alias}.n{draw(st.integers(0, below.numbers - 1))}"
+
+
+def _where(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
+    term = draw(st.sampled_from(["{n} < 2", "{n} is null", "{s} in ('a', 'u')", "not {n} = 1"]))
+    term = term.format(n=_number(draw, below), s="a.s0")
+    return Nested(f"select a.* from ({below.sql}) a where {term}", below.numbers, below.texts)
+
+
+def _group(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
+    by = draw(st.sampled_from(["a.s0", _number(draw, below), f"coalesce({_number(draw, below)}, 0) % 2"]))
+    filtered = draw(st.sampled_from(FILTERS))
+    value = (draw(st.sampled_from(AGGREGATES)) + filtered).format(n=_number(draw, below), s="a.s0")
+    text = draw(st.sampled_from(TEXTS)).format(s="a.s0")
+    having = draw(st.sampled_from(["", " having count(*) > 1", f" having min({_number(draw, below)}) is not null"]))
+    sql = f"select ({by})::varchar as s0, ({value})::decimal(18, 2) as n0, ({text})::varchar as s1 from ({below.sql}) a"
+    return Nested(f"{sql} group by {by}{having}", 1, 2)
+
+
+def _whole(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
+    value = draw(st.sampled_from(AGGREGATES)).format(n=_number(draw, below))
+    return Nested(f"select ({value})::decimal(18, 2) as n0, max(a.s0) as s0 from ({below.sql}) a", 1, 1)
+
+
+def _distinct(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
+    return Nested(f"select distinct {_number(draw, below)} as n0, a.s0 from ({below.sql}) a", 1, 1)
+
+
+def _union(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
+    other = draw(_query(known, depth - 1))
+    kind = draw(st.sampled_from(["union all", "union", "except", "intersect", "except all", "intersect all"]))
+    sides = [f"select ({_number(draw, one)})::decimal(18, 2) as n0, a.s0 from ({one.sql}) a" for one in (below, other)]
+    return Nested(f"select * from ({sides[0]} {kind} {sides[1]})", 1, 1)
+
+
+def _outer(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
+    other = draw(_query(known, depth - 1))
+    side = draw(st.sampled_from(["left", "right", "full", ""]))
+    terms = [f"{_number(draw, below)} = {_number(draw, other, 'b')}"]
+    terms += ["a.s0 = b.s0"] if draw(st.booleans()) else []
+    terms += [f"{_number(draw, below)} < 3"] if draw(st.booleans()) and side != "full" else []
+    sql = f"select {_number(draw, below)} as n0, {_number(draw, other, 'b')} as n1, a.s0 as s0, b.s0 as s1"
+    return Nested(f"{sql} from ({below.sql}) a {side} join ({other.sql}) b on {' and '.join(terms)}", 2, 2)
+
+
+def _exists(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
+    other = draw(_query(known, depth - 1))
+    terms = [f"b.n0 = {_number(draw, below)}", "b.s0 = a.s0", f"b.n0 > {_number(draw, below)}", "b.n0 > 1"]
+    term = " and ".join(draw(st.lists(st.sampled_from(terms), min_size=1, max_size=2, unique=True)))
+    not_ = draw(st.sampled_from(["", "not "]))
+    sql = f"select a.* from ({below.sql}) a where {not_}exists (select 1 from ({other.sql}) b where {term})"
+    return Nested(sql, below.numbers, below.texts)
+
+
+def _within(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
+    other = draw(_query(known, depth - 1))
+    not_ = draw(st.sampled_from(["", "not "]))
+    more = draw(st.sampled_from(["", " or a.s0 is null", " and a.s0 is not null"]))
+    kept = draw(st.sampled_from(["", " where b.n0 is not null", " where b.s0 = a.s0"]))
+    inside = f"(select b.n0 from ({other.sql}) b{kept})"
+    sql = f"select a.* from ({below.sql}) a where {_number(draw, below)} {not_}in {inside}{more}"
+    return Nested(sql, below.numbers, below.texts)
+
+
+def _scalar(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
+    other = draw(_query(known, depth - 1))
+    term = draw(st.sampled_from(["", " where b.s0 = a.s0", f" where b.n0 <= {_number(draw, below)}"]))
+    value = draw(st.sampled_from(["count(*)", "sum(b.n0)", "max(b.n0)"]))
+    asked = f"(select {value} from ({other.sql}) b{term})::decimal(18, 2)"
+    if draw(st.booleans()):
+        return Nested(f"select {_number(draw, below)} as n0, {asked} as n1, a.s0 from ({below.sql}) a", 2, 1)
+    sql = f"select a.* from ({below.sql}) a where {_number(draw, below)} < {asked}"
+    return Nested(sql, below.numbers, below.texts)
+
+
+def _window(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
+    every = ", ".join(below.columns("a"))
+    by = draw(st.sampled_from(["partition by a.s0 ", f"partition by {_number(draw, below)} ", ""]))
+    called = draw(st.sampled_from(["row_number()", "rank()", "dense_rank()", "sum({n})", "lag({n})", "count(*)"]))
+    order = every if called in ("row_number()", "lag({n})") else _number(draw, below)
+    value = f"({called.format(n=_number(draw, below))} over ({by}order by {order}))::decimal(18, 2)"
+    sql = f"select {value} as n0, {_number(draw, below)} as n1, a.s0 from ({below.sql}) a"
+    return Nested(sql + draw(st.sampled_from(["", f" qualify {value} <= 2"])), 2, 1)
+
+
+def _top(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
+    order = ", ".join(f"{one} {draw(st.sampled_from(['asc', 'desc']))}" for one in below.columns("a"))
+    offset = draw(st.sampled_from(["", " offset 1"]))
+    return Nested(f"select a.* from ({below.sql}) a order by {order} limit 3{offset}", below.numbers, below.texts)
+
+
+def _with(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
+    sql = f"with q as ({below.sql}) select a.n0, b.s0 from q a join q b on a.s0 = b.s0 where b.n0 is not null"
+    return Nested(sql, 1, 1)

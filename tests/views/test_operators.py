@@ -1,0 +1,175 @@
+"""Views that are more than select, project and join, against DuckDB's answer to the same text over the same rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+from tests.views.histories import TINY, multiset, perform, relations, transactions
+from tests.views.nested_queries import nested_queries
+
+from strandline.errors import SqlError
+from strandline.storage import MemoryStorage
+from strandline.store import Store, create_on
+from strandline.views.delta_query import TwoStates
+from strandline.views.difference_table import difference
+from strandline.views.operator_delta import view_delta
+from strandline.views.store_state import StoreState
+
+
+def after(rows: Counter[Any], changes: pa.Table) -> Counter[Any]:
+    """Rows with the changes of a counted difference applied."""
+    found = Counter(rows)
+    for *row, count in zip(*(column.to_pylist() for column in changes.columns), strict=True):
+        found[tuple(row)] += count
+        assert found[tuple(row)] >= 0
+    return +found
+
+
+@settings(max_examples=examples(120))
+@given(st.data())
+def test_eager_is_deferred_is_stated_by_duckdb(data: st.DataObject) -> None:
+    known = data.draw(relations(most=2))
+    with create_on(MemoryStorage(), limits=TINY) as store:
+        known.create(store)
+        sql = data.draw(nested_queries(known))
+        note(sql)
+        store.view("v", sql, maintain="eager")
+        assert multiset(store.view("v").to_arrow()) == known.query(sql)
+        for _ in range(2):
+            before, commit = known.query(sql), store.pages.view().commit
+            with store.snapshot() as then:
+                perform(store, known, data.draw(transactions(known)))
+                truth = known.query(sql)
+                assert multiset(store.view("v").to_arrow()) == truth
+                assert after(before, delta(store, "v", then)) == truth
+                with store.state() as view:
+                    kept = difference(view, store.cache, store.view("v").definition, int(commit))
+                assert after(before, kept) == truth
+
+
+def delta(store: Store, name: str, since: Any) -> pa.Table:
+    """What changed in a view, with counts, by the difference of two states."""
+    with store.state(since) as older, store.state() as newer:
+        sides = TwoStates(StoreState(older, store.cache), StoreState(newer, store.cache))
+        return view_delta(store.view(name).definition, sides)
+
+
+def shop(store: Store) -> None:
+    orders = [{"id": n, "customer": n % 7, "price": n * 0.1, "note": None if n % 5 else "x"} for n in range(300)]
+    store.create_table("orders", orders, key="id")
+    store.create_table("customers", [{"id": n, "name": f"c{n}"} for n in range(6)], key="id")
+
+
+REPORTS = {
+    "totals": "select customer, count(*) as n, sum(price) as total, avg(price) as a from orders group by customer",
+    "named": "select o.id, c.name from orders o left join customers c on o.customer = c.id",
+    "idle": "select c.id from customers c where not exists (select 1 from orders o where o.customer = c.id)",
+    "best": "select id, price from orders order by price desc limit 5",
+    "large": "select id from orders where price > (select avg(price) from orders)",
+}
+
+
+@pytest.mark.parametrize("maintain", ["deferred", "eager"])
+def test_copies_of_reports_follow_by_differences(tmp_path: Path, maintain: str) -> None:
+    with create_on(MemoryStorage()) as store:
+        shop(store)
+        copies = {
+            name: store.view(name, sql, maintain=maintain).replicate(f"duckdb:///{tmp_path}/r.duckdb#{name}")
+            for name, sql in REPORTS.items()
+        }
+        store.table("orders").update(where="id = 17", set={"price": "price + 100", "customer": "6"})
+        store.table("orders").delete(where="customer = 5")
+        store.table("customers").insert([{"id": 6, "name": "new"}])
+        for name, copy in copies.items():
+            done = copy.refresh()
+            assert done.method == "difference", name
+            assert not done.unequal
+            assert copy.verify(), name
+        assert copies["totals"].refresh().method == "nothing"
+
+
+def test_a_change_reads_the_rows_of_the_groups_that_it_touches() -> None:
+    with create_on(MemoryStorage(), limits=TINY) as store:
+        lines = pa.table({"order": [n // 3 for n in range(600)], "line": [n % 3 for n in range(600)], "v": range(600)})
+        store.create_table("lines", lines, key=["order", "line"])
+        view = store.view("v", 'select "order", sum(v) as total from lines group by "order"')
+        with store.snapshot() as then:
+            store.table("lines").update(where='"order" = 77 and line = 1', set={"v": "0"})
+            store.cache.clear()
+            store.cache.opened = 0
+            assert view.changes(since=then).summary().updated == 1
+            assert store.cache.opened <= 6, "the pages that hold the order, then and now"
+
+
+def test_a_row_of_an_outer_join_reads_what_it_meets() -> None:
+    with create_on(MemoryStorage(), limits=TINY) as store:
+        shop(store)
+        view = store.view("v", REPORTS["named"])
+        assert view.key == ("id",), "an order meets one customer at most"
+        with store.snapshot() as then:
+            store.table("orders").update(where="id = 77", set={"customer": "3"})
+            store.cache.clear()
+            store.cache.opened = 0
+            assert view.changes(since=then).summary().updated == 1
+            assert store.cache.opened <= 6
+
+
+def test_sums_of_floats_do_not_drift() -> None:
+    with create_on(MemoryStorage()) as store:
+        store.create_table("t", pa.table({"k": range(50), "x": [0.1 * n for n in range(50)]}), key="k")
+        view = store.view("v", "select sum(x) as s, avg(x) as a, stddev(x) as d from t", maintain="eager")
+        first = view.to_arrow().to_pylist()
+        total = multiset(view.to_arrow())
+        commit = store.pages.view().commit
+        for n in range(60):
+            store.table("t").update(where="k = :k", set={"x": "x + 1e16"}, params={"k": n % 50})
+            store.table("t").update(where="k = :k", set={"x": ":x"}, params={"k": n % 50, "x": 0.1 * (n % 50)})
+        with store.state() as state:
+            assert not len(difference(state, store.cache, view.definition, int(commit)))
+        assert view.to_arrow().to_pylist() == first
+        assert multiset(view.to_arrow()) == total
+
+
+def test_views_stand_on_views_of_every_kind() -> None:
+    with create_on(MemoryStorage()) as store:
+        shop(store)
+        store.view("totals", REPORTS["totals"])
+        store.view("big", "select customer, total from totals where n > 42")
+        view = store.view(
+            "ranked",
+            "select b.customer, rank() over (order by total) as r, c.name from big b "
+            "left join customers c on c.id = b.customer",
+        )
+        assert view.definition.relations == ("orders", "customers")
+        with store.snapshot() as then:
+            store.table("orders").delete(where="id < 20")
+            assert after(multiset(view.to_arrow(at=then)), delta(store, "ranked", then)) == multiset(view.to_arrow())
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("select customer, price from orders group by customer", "neither grouped by nor inside an aggregate"),
+        ("select id from orders union select id, name from customers", "1 and 2 columns"),
+        ("select distinct id from orders order by price limit 1", "ORDER BY can only name what SELECT shows"),
+        ("select id from orders where price > (select id, name from customers)", "2 columns instead of one"),
+        ("select id from orders order by 3 limit 1", "no column 3"),
+        ("select id from orders union select id from customers order by price limit 1", "no column of the result"),
+        ("select customer, count(*) from orders group by customer", "has no name"),
+        ("with q(a, b) as (select id from orders) select a from q", "2 names"),
+        ("select sum(note) as s from orders", "sum"),
+    ],
+)
+def test_mistakes_are_told(sql: str, why: str) -> None:
+    with create_on(MemoryStorage()) as store:
+        shop(store)
+        with pytest.raises(SqlError) as refused:
+            store.view("v", sql)
+        assert why in str(refused.value)
