@@ -32,7 +32,7 @@ def after(rows: Counter[Any], changes: pa.Table) -> Counter[Any]:
     return +found
 
 
-@settings(max_examples=examples(120))
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_eager_is_deferred_is_stated_by_duckdb(data: st.DataObject) -> None:
     known = data.draw(relations(most=2))
@@ -135,6 +135,17 @@ def test_sums_of_floats_do_not_drift() -> None:
             assert not len(difference(state, store.cache, view.definition, int(commit)))
         assert view.to_arrow().to_pylist() == first
         assert multiset(view.to_arrow()) == total
+
+
+def test_irrelevant_rows_are_told_below_operators_too() -> None:
+    with create_on(MemoryStorage()) as store:
+        shop(store)
+        view = store.view("v", "select customer, count(*) as n from orders where price > 10 group by customer")
+        (out,) = view.why({"id": 1000, "customer": 1, "price": 5.0, "note": None})
+        assert not out.relevant
+        assert "price > 10" in str(out)
+        (inside,) = view.why({"id": 1000, "customer": 1, "price": 50.0, "note": None})
+        assert inside.relevant
 
 
 def test_views_stand_on_views_of_every_kind() -> None:

@@ -14,7 +14,7 @@ Nothing is kept from one refresh to the next, so nothing can drift; what is read
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,7 +64,8 @@ class OperatorSides:
 
     @staticmethod
     def of(definition: ViewDefinition, sides: DeltaSides, running: JoinRunner) -> OperatorSides:
-        return OperatorSides(sides, dict(_all_operators(definition)), running)
+        operators = {name: operator for core in definition.cores() for name, operator in core.operators.items()}
+        return OperatorSides(sides, operators, running)
 
     def state(self, *, new: bool) -> StoreState:
         state = self.below.state(new=new)
@@ -140,13 +141,6 @@ class OperatorSides:
         self, operator: Operator, old: list[pa.Table], new: list[pa.Table], parts: pa.Table | None = None
     ) -> pa.Table:
         return difference(_computed(operator, old, parts), _computed(operator, new, parts)).rows
-
-
-def _all_operators(definition: ViewDefinition) -> Iterator[tuple[str, Operator]]:
-    for name, operator in definition.operators.items():
-        yield name, operator
-        for one in operator.inputs:
-            yield from _all_operators(one)
 
 
 def _touched(operator: Operator, deltas: Sequence[pa.Table], places: Sequence[int]) -> pa.Table:

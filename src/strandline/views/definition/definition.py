@@ -94,15 +94,19 @@ class ViewDefinition:
         """The relations of the store that it reads, through operators too, each once."""
         return tuple(dict.fromkeys(relation for relation, _ in self.reads()))
 
+    def cores(self) -> Iterator[ViewDefinition]:
+        """Itself, and the definitions that its operators read, however deep."""
+        yield self
+        for operator in self.operators.values():
+            for definition in operator.inputs:
+                yield from definition.cores()
+
     def reads(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Each mention of a relation of the store, with the columns that are read of it; none means all of them."""
-        for one in self.occurrences:
-            operator = self.operators.get(one.relation)
-            if operator is None:
-                yield one.relation, () if self.regenerated else self.columns_of(one.alias)
-                continue
-            for definition in operator.inputs:
-                yield from definition.reads()
+        for core in self.cores():
+            for one in core.occurrences:
+                if one.relation not in core.operators:
+                    yield one.relation, () if core.regenerated else core.columns_of(one.alias)
 
     def conjuncts(self) -> Iterator[exp.Expr]:
         """The terms of the condition, all of which must hold."""

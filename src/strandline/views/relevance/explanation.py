@@ -42,10 +42,12 @@ def why(definition: ViewDefinition, state: StoreState, change: Any, relation: st
         raise InputError(f"it is computed anew each time: {definition.regenerated}", doing=doing)
     chosen = _relation(definition, relation, doing)
     schemas = {one: state.shape(one).schema for one in definition.relations}
-    aliases = [one.alias for one in definition.occurrences if one.relation == chosen]
+    cores = list(definition.cores())
+    schemas |= {name: operator.schema for core in cores for name, operator in core.operators.items()}
+    places = [(core, one.alias) for core in cores for one in core.occurrences if one.relation == chosen]
     answers = []
     for row in _rows(change, schemas[chosen], doing):
-        verdicts = [relevant(definition, schemas, alias, row) for alias in aliases]
+        verdicts = [relevant(core, schemas, alias, row) for core, alias in places]
         answers.append(Why(chosen, row, summary(verdicts)))
     return answers
 
