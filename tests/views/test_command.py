@@ -103,3 +103,32 @@ def test_mistakes_are_told_with_what_to_do(command: Command, shop: str, tmp_path
     assert "no copy 'x'" in command("refresh", shop, "x").err
     assert "is no time" in command("refresh", shop, "--all", "--watch", "soon").err
     assert command("refresh", shop).code == 2
+
+
+def test_copies_that_are_due_are_refreshed(command: Command, shop: str, tmp_path: Path) -> None:
+    target = f"sqlite:///{tmp_path}/c.db"
+    command("view", "create", shop, "cheap", CHEAP, "--refresh-policy", "incremental_strict", "--comment", "not dear")
+    (listed,) = command("view", "list", shop, "--json").json["views"]
+    assert (listed["refresh_policy"], listed["comment"]) == ("incremental_strict", "not dear")
+    assert command("replicate", shop, "cheap", f"{target}#cheap", "--target-lag", "1h", "--json").json["behind"] == 0.0
+    command("replicate", shop, "orders", f"{target}#all")
+    with open(shop) as store:
+        store.table("orders").update(where="id = 2", set={"price": "2"})
+    assert command("refresh", shop, "--due", "--json").json == {"copies": {}}
+    assert list(command("refresh", shop, "--due", "--watch", "2h", "--times", "1", "--json").json["copies"]) == [
+        "cheap"
+    ]
+    assert command("replicate", shop, "cheap", f"{target}#cheap", "--target-lag", "none").code == 0
+    replicas = {one["name"]: one for one in command("replicas", shop, "--json").json["replicas"]}
+    assert (replicas["cheap"]["target_lag"], replicas["cheap"]["lag"]) == (None, 0)
+    assert replicas["all"]["behind"] > 0.0
+    assert "target_lag" in command("replicas", shop).out
+    command("forget", shop, "cheap", "--position")
+    failed = command("refresh", shop, "--all", "--watch", "0s", "--times", "2")
+    assert failed.code == 2
+    assert failed.err.count("no difference is known") == 3
+    assert "all: difference" in failed.err
+    assert command("refresh", shop, "cheap", "--method", "repair").code == 0
+    assert "policy incremental_strict" in command("refresh", shop, "cheap", "--explain").out
+    assert "target lag" in command("refresh", "sqlite:///x.db#t", "--due").err
+    assert "--all or --due" in command("refresh", shop, "--all", "--due").err

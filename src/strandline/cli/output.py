@@ -63,6 +63,16 @@ def complain(words: str) -> None:
     sys.stderr.write(words.rstrip() + "\n")
 
 
+def span(seconds: float | None) -> str | None:
+    """A length of time for people, in its largest unit."""
+    if seconds is None:
+        return None
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= unit:
+            return f"{seconds / unit:.1f} {name}"
+    return f"{seconds:.0f} s"
+
+
 def console() -> Console:
     """Where tables are drawn: standard output, coloured only on a terminal."""
     from rich.console import Console

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.output import complain, console, emit_json, running, say
+from strandline.cli.output import complain, console, emit_json, running, say, span
 from strandline.cli.store_access import iso_time, json_option, local_time, show_rows
 from strandline.engine import MASTER_VARIABLE, byte_count
 
@@ -213,7 +213,7 @@ def status(file: str, last: int, prometheus: bool, as_json: bool) -> int:
         "Runs",
     )
     names = ("source", "extract", "detected", "step", "age")
-    rows: list[Any] = [(s["name"], s["extract"], s["how"], s["step"], _span(s["age"])) for s in state.sources]
+    rows: list[Any] = [(s["name"], s["extract"], s["how"], s["step"], span(s["age"])) for s in state.sources]
     show_rows(names, rows, "Sources")
     show_rows(
         ("table", "rows", "bytes"), [(t["name"], t["rows"], byte_count(t["bytes"])) for t in state.tables], "Tables"
@@ -224,7 +224,7 @@ def status(file: str, last: int, prometheus: bool, as_json: bool) -> int:
         ]
         show_rows(("copy", "of", "to", "step", "steps behind", "last"), rows, "Copies")
     if state.dumps:
-        rows = [(d["name"], d["last"], d["level"], _span(d["age"]), d["error"]) for d in state.dumps]
+        rows = [(d["name"], d["last"], d["level"], span(d["age"]), d["error"]) for d in state.dumps]
         show_rows(("dumps", "last", "level", "age", "trouble"), rows, "Dumps")
     if not runs:
         say("It has not run yet.")
@@ -239,12 +239,3 @@ def _outcome(outcome: dict[str, Any]) -> str:
         return STOPPED.get(outcome.get("kind", ""), "failed: ") + str(outcome.get("error", ""))
     behind = f"; behind: {', '.join(outcome['behind'])}" if outcome.get("behind") else ""
     return (f"step {outcome['step']}" if outcome.get("step") else "nothing new") + behind
-
-
-def _span(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= unit:
-            return f"{seconds / unit:.1f} {name}"
-    return f"{seconds:.0f} s"

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 import click
 
-from strandline.cli.output import console, emit_json, say
+from strandline.cli.output import complain, console, emit_json, say, span
 from strandline.cli.store_access import json_option, show_rows, store_argument, tables_of, version_option
 
 
@@ -77,6 +77,11 @@ def base(action: str, url: str, algorithm: str | None, as_json: bool) -> int:
 )
 @click.option("--keep", metavar="TIME", help="Of a view's copy: how long it may be away: 12h, 30d.  [default: 30d]")
 @click.option(
+    "--target-lag",
+    metavar="TIME",
+    help="Of a view's copy: how long it may be behind before `refresh --due` refreshes it: 10m, 1h; none.",
+)
+@click.option(
     "--runner",
     type=click.Choice(["auto", "spark", "inline"]),
     default="auto",
@@ -90,12 +95,13 @@ def replicate(places: tuple[str, ...], columns: tuple[str, ...], method: str, as
     `strandline refresh` keeps it fresh.
 
     TARGET is duckdb:///file#table, sqlite:///file#table, postgresql://…#table, strandline:///store#table, or
-    parquet:///folder, delta:///folder, iceberg:///folder. Stopped, the same command goes on.
+    parquet:///folder, delta:///folder, iceberg:///folder. Stopped, the same command goes on. With another --keep or
+    --target-lag it changes those of a copy that is there.
 
     \b
     Example:
       strandline replicate sqlite:///shop.db#orders duckdb:///cheap.duckdb#cheap --where "price < 10"
-      strandline replicate SHOP cheap duckdb:///cheap.duckdb#cheap
+      strandline replicate SHOP cheap duckdb:///cheap.duckdb#cheap --target-lag 10m
     """
     chosen = [part for text in columns for part in text.split(",")] or None
     if len(places) == 3:
@@ -112,8 +118,9 @@ def replicate(places: tuple[str, ...], columns: tuple[str, ...], method: str, as
 
 
 def _of_a_base(places: Sequence[str], columns: list[str] | None, method: str, given: dict[str, Any]) -> dict[str, Any]:
-    if given.pop("keep") is not None:
-        raise click.UsageError("--keep is for copies of a view or a table of a store")
+    for name in ("keep", "target_lag"):
+        if given.pop(name) is not None:
+            raise click.UsageError(f"--{name.replace('_', '-')} is for copies of a view or a table of a store")
     from strandline.replication import base as annotated_base
 
     return annotated_base(places[0]).replicate(places[1], columns=columns, method=method, **given).status()
@@ -128,7 +135,7 @@ def _of_a_view(places: Sequence[str], columns: list[str] | None, given: dict[str
         return held.view(view).replicate(target, columns=columns, **given).status()
 
 
-METHODS = ("auto", "differential", "difference", "repair", "full")
+METHODS = ("auto", "differential", "difference", "repair", "full", "incremental", "incremental_strict")
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -136,10 +143,12 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 @click.argument("source", metavar="BASE|STORE", type=click.Path())
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--all", "every", is_flag=True, help="Every copy.")
+@click.option("--due", is_flag=True, help="The copies of a store that are behind by more than their target lag.")
 @click.option(
     "--method",
     type=click.Choice(METHODS),
-    help="differential, difference: that way, or an error that says why not.  [default: as costs less]",
+    help="differential, difference, incremental_strict: that way, or an error that says why not.  [default: by the "
+    "view's refresh policy, or as costs less]",
 )
 @click.option("--repair", is_flag=True, help="Compare row by row and send what differs.")
 @click.option("--explain", is_flag=True, help="Only say what each way would cost, and which would be taken.")
@@ -150,29 +159,54 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 def refresh(source: str, names: tuple[str, ...], every: bool, as_json: bool, **given: Any) -> int:
     """Bring copies of a base, or of a store's views and tables, up to date, each by the way that costs less.
 
+    Copies of a store that are refreshed together show one state of it. One that fails keeps no other from being
+    refreshed; the exit code is 2 then, and with --watch the next round tries it again. With --due and --watch a copy is
+    refreshed in the last round before it would be behind by more than its target.
+
     \b
     Example:
       strandline refresh sqlite:///shop.db#orders cheap
       strandline refresh SHOP --all
-      strandline refresh SHOP cheap --watch 30s
+      strandline refresh SHOP --due --watch 1m
     """
-    if bool(names) == every:
-        raise click.UsageError("name the copies to refresh, or say --all")
+    if bool(names) + every + given["due"] != 1:
+        raise click.UsageError("name the copies to refresh, or say --all or --due")
+    if given["due"] and is_base(source):
+        raise click.UsageError("--due is for copies of a store: those of a base have no target lag")
     pause = None if given["watch"] is None else _seconds(given["watch"])
     results: dict[str, Any] = {}
     equal, rounds = True, 0
     while True:
-        with _copies(source, names, every) as copies:
-            for name, copy in copies:
-                results[name] = _refreshed(name, copy, given, quiet=as_json)
-                equal = equal and results[name].get("equal", True)
+        failed = _round(source, names, given | {"quiet": as_json, "ahead": pause or 0.0}, results)
+        equal = equal and all(one.get("equal", True) for one in results.values())
         rounds += 1
         if pause is None or rounds == given["times"]:
             break
         time.sleep(pause)
+    if failed is not None:
+        raise failed
     if as_json:
         emit_json({"copies": results})
     return 0 if equal else 1
+
+
+def _round(source: str, names: tuple[str, ...], given: dict[str, Any], results: dict[str, Any]) -> Exception | None:
+    """Refreshes each copy once; the error of those that failed, if any did."""
+    from strandline.errors import Cancelled, StrandlineError
+    from strandline.store import first_of
+
+    failed: dict[str, StrandlineError] = {}
+    with _copies(source, names, given) as copies:
+        for copy in copies:
+            try:
+                results[copy.name] = _refreshed(copy, given)
+            except Cancelled:
+                raise
+            except StrandlineError as error:
+                failed[copy.name] = error
+                if given["watch"] is not None:
+                    complain(f"{copy.name}: {error}")
+    return first_of(failed) if failed else None
 
 
 def is_base(source: str) -> bool:
@@ -181,35 +215,34 @@ def is_base(source: str) -> bool:
 
 
 @contextmanager
-def _copies(source: str, names: tuple[str, ...], every: bool) -> Iterator[list[tuple[str, Any]]]:
+def _copies(source: str, names: tuple[str, ...], given: dict[str, Any]) -> Iterator[Iterable[Any]]:
     if is_base(source):
         from strandline.relations import parse_address
         from strandline.replication import Base
 
         base = Base(parse_address(source))
-        wanted = [record.name for record in base.copies()] if every else list(names)
-        yield [(name, base.copy(name)) for name in wanted]
+        yield [base.copy(name) for name in names or [record.name for record in base.copies()]]
         return
-    from strandline.cli.store_access import tables_of
+    from strandline.store import copies_together, due_copies
 
     with tables_of(source) as store:
-        yield [(copy.name, copy) for copy in (store.copies() if every else [store.copy(name) for name in names])]
+        wanted = due_copies(store, given["ahead"]) if given["due"] else names
+        yield copies_together(store, wanted) if wanted or not given["due"] else ()
 
 
-def _refreshed(name: str, copy: Any, given: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+def _refreshed(copy: Any, given: dict[str, Any]) -> dict[str, Any]:
     if given["explain"]:
         explanation = copy.explain()
-        if not quiet:
-            console().print(f"{name}: {explanation}")
+        if not given["quiet"]:
+            console().print(f"{copy.name}: {explanation}")
         return dict(explanation.to_json())
-    method = given["method"]
-    done = copy.repair() if given["repair"] else copy.refresh(method) if method else copy.refresh()
+    done = copy.repair() if given["repair"] else copy.refresh(given["method"])
     record = asdict(done)
     if given["verify"]:
         record["equal"] = copy.verify().equal
-    if not quiet:
+    if not given["quiet"]:
         size = f"{done.messages} messages, {done.bytes} bytes, {done.seconds:.2f} s"
-        say(f"{name}: {done.method}, {size}; {done.why}.")
+        say(f"{copy.name}: {done.method}, {size}; {done.why}.")
     return record
 
 
@@ -220,7 +253,19 @@ def _seconds(text: str) -> float:
     return float(match[1]) * _UNITS[match[2] or "s"]
 
 
-SHOWN = ("name", "target", "position", "lag", "method", "messages", "bytes", "seconds", "refreshed")
+SHOWN = (
+    "name",
+    "target",
+    "position",
+    "lag",
+    "behind",
+    "target_lag",
+    "method",
+    "messages",
+    "bytes",
+    "seconds",
+    "refreshed",
+)
 
 
 @click.command()
@@ -240,7 +285,8 @@ def replicas(source: str, as_json: bool) -> int:
     if as_json:
         emit_json({"replicas": statuses})
     else:
-        show_rows(SHOWN, [[status.get(name) for name in SHOWN] for status in statuses])
+        spans = [{**one, **{name: span(one.get(name)) for name in ("behind", "target_lag")}} for one in statuses]
+        show_rows(SHOWN, [[status.get(name) for name in SHOWN] for status in spans])
     return 0
 
 

@@ -10,7 +10,7 @@ import click
 from strandline.cli.output import emit_json, say
 from strandline.cli.store_access import json_option, show_rows, store_argument, tables_of
 
-SHOWN = ("name", "form", "key", "maintain", "copies", "sql")
+SHOWN = ("name", "form", "key", "maintain", "refresh_policy", "copies", "sql")
 
 
 @click.group()
@@ -38,8 +38,16 @@ def view() -> None:
     show_default=True,
     help="When differences are computed: at each commit, at a refresh, or as costs less.",
 )
+@click.option(
+    "--refresh-policy",
+    type=click.Choice(["auto", "incremental", "incremental_strict", "full"]),
+    default="auto",
+    show_default=True,
+    help="What a refresh of its copies may do: incremental_strict fails, and says why, if it has no difference.",
+)
+@click.option("--comment", default="", help="What the view is about.")
 @json_option
-def create(store: str, name: str, sql: str, strict: bool, maintain: str, as_json: bool) -> int:
+def create(store: str, name: str, sql: str, as_json: bool, **given: Any) -> int:
     """Define a view NAME by one SELECT, or give an existing one a new text.
 
     Select, project with expressions, and inner joins are followed by differences; with --no-strict anything else is
@@ -50,7 +58,7 @@ def create(store: str, name: str, sql: str, strict: bool, maintain: str, as_json
       strandline view create SHOP cheap "select id, name from orders where price < 10"
     """
     with tables_of(store) as held:
-        made = held.view(name, sql, strict=strict, maintain=maintain)
+        made = held.view(name, sql, **given)
         definition = made.definition
         facts = {"name": name, "form": definition.form, "key": list(definition.key)}
         facts |= {"columns": definition.schema.names, "regenerated": definition.regenerated}

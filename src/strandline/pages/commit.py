@@ -230,6 +230,7 @@ class Committer:
             free_lists={
                 domain: table.free_list for domain, table in edit.domains.items() if table.free_list is not None
             },
+            tables=sorted(edit.domains),
         )
         attempt.write(plan)
         return True

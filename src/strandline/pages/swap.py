@@ -71,6 +71,8 @@ class SwapPlan:
     """Locks on the first are to be held on the second, too, from the instant in which the state is current."""
     free_lists: Mapping[TableId, FreeList] = field(default_factory=dict)
     """The numbers of deleted pages in the new state, of the domains that used or freed some."""
+    tables: Sequence[TableId] = ()
+    """Those that a commit edits."""
 
 
 @contextmanager
@@ -222,7 +224,7 @@ class PointerLedger:
     def enter(self, base: Pointer, plan: SwapPlan, output: ObjectWriter) -> Pointer:
         """The plan's pointer with the swap's id, its log entry, and what was freed; without what was deleted."""
         environment, new = self._context.environment, plan.pointer
-        entry = LogEntry(new.commit, output.swap, environment.now(), plan.kind, plan.message)
+        entry = LogEntry(new.commit, output.swap, environment.now(), plan.kind, plan.message, tuple(plan.tables))
         log = new.log.extended([entry.to_json()], output.chunk)
         forgotten = log.chunks[: max(0, len(log.chunks) - LOG_CHUNKS)]
         kept = tuple(chunk for chunk in new.freed.chunks if chunk.name not in self._emptied)

@@ -49,7 +49,7 @@ class Copy:
 
         Of a view: `auto` sends the net difference since the copy's position, or, where that is not known any more, what
         the copy and the view differ in. `difference` means the first or an error; `repair` the second; `full` sends all
-        rows.
+        rows. Without a method the view's refresh policy applies; a policy may be named as a method, too.
 
         Of a base: `auto` takes the way that is expected to cost less and says which; `differential` means that way, or
         an error that says why not; `full` sends everything. `runner` says who reads a first copy: Spark if it is large.
@@ -98,7 +98,8 @@ class Copy:
         """Position, lag, and the last refresh; the target is not read.
 
         The lag is in commits up to the last that touched what a view reads, or in entries of the base that changed. Of
-        a base's copy also the way that was expected to be cheaper when it was defined.
+        a view's copy also for how many seconds it has been `behind`, and its `target_lag`; of a base's copy the way
+        that was expected to be cheaper when it was defined.
         """
         return self._sender.status(self.name)
 
@@ -124,7 +125,7 @@ class Copy:
     def _refreshed(self, source: Source, method: str, started: float) -> Refresh:
         """The walk of a refresh, for every source and every target."""
         with self._replica(source.target) as replica:
-            claimed = source.claim(replica)
+            claimed = source.claim(replica, method)
             plan = source.plan(claimed, method)
             planned = self._clock()
             state, sent = plan.send(replica, claimed.state)

@@ -78,8 +78,9 @@ class BaseFacts:
 class Explanation:
     """The ways, the one that is taken, and why.
 
-    `maintain` says how a view should be maintained by the paper's conditions; `obstacle` why no differential of a base
-    is possible, if none is.
+    `maintain` says how a view should be maintained by the paper's conditions, and `policy` which refresh policy it has;
+    `obstacle` why no differential of a base is possible, if none is. The method is `refused` where the policy wants
+    differences only and there is none.
     """
 
     facts: RefreshFacts | BaseFacts
@@ -88,6 +89,7 @@ class Explanation:
     why: str
     maintain: Choice | None = None
     obstacle: str = ""
+    policy: str = "auto"
 
     def way(self, method: str) -> RefreshWay:
         """One way by its name."""
@@ -106,7 +108,7 @@ class Explanation:
     def __str__(self) -> str:
         lines = [f"{self.method}: {self.why}", f"  {self.facts}", *(f"  {self.facts.line(way)}" for way in self.ways)]
         if self.maintain is not None:
-            lines.append(f"  maintained {self.maintain}")
+            lines.append(f"  refresh policy {self.policy}; maintained {self.maintain}")
         if self.obstacle:
             lines.append(f"  no differential: {self.obstacle}")
         return "\n".join(lines)
@@ -118,7 +120,7 @@ class Explanation:
             ways = {way.method: _chosen(way, "method", "messages", "cost") for way in self.ways}
             return {**facts, **ways, **choice, "obstacle": self.obstacle}
         timed = [_chosen(way, "method", "messages", "bytes", "seconds") for way in self.ways]
-        return {**facts, "ways": timed, **choice, "maintain": asdict(self.maintain)}
+        return {**facts, "ways": timed, **choice, "maintain": asdict(self.maintain), "policy": self.policy}
 
 
 def _chosen(way: RefreshWay, *names: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Taking snapshots, branching, listing, dropping never start Spark; reading many r
 """
 
 from strandline.store.export import Exported
+from strandline.store.freshness import copies_together, due_copies, first_of
 from strandline.store.history import StoreChanges, TableDescription
 from strandline.store.open_store import create, create_on, open, open_on
 from strandline.store.snapshot import Snapshot, table_sizes
@@ -23,8 +24,11 @@ __all__ = [
     "TemporaryStore",
     "View",
     "WhatIf",
+    "copies_together",
     "create",
     "create_on",
+    "due_copies",
+    "first_of",
     "open",
     "open_on",
     "table_sizes",

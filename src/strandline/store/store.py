@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
     from strandline.dumps import Dump
     from strandline.relations import Address
-    from strandline.replication import Copy
+    from strandline.replication import Copy, Refresh
     from strandline.store.view import View as RemoteView
     from strandline.store.view import ViewListing as ListedView
     from strandline.views import JoinRunner
@@ -434,15 +434,29 @@ class Store:
 
     # Views and their copies
 
-    def view(self, name: str, sql: str | None = None, *, strict: bool = True, maintain: str = "auto") -> RemoteView:
+    def view(
+        self,
+        name: str,
+        sql: str | None = None,
+        *,
+        strict: bool = True,
+        maintain: str = "auto",
+        refresh_policy: str = "auto",
+        comment: str = "",
+    ) -> RemoteView:
         """A view: with `sql` a new one (or a new text for an old one), without it one that is there.
 
         A table or a what-if is the view of all its rows. `strict=False` accepts what differences can't follow, to be
         computed anew each time; `maintain` says when differences are computed: `eager`, `deferred` or `auto`.
+        `refresh_policy` says what a refresh of its copies may do: `auto` and `incremental` send differences, and
+        compare where none is known; `incremental_strict` refuses that, and says why; `full` sends all rows.
         """
         from strandline.store.view import create_view, open_view
+        from strandline.views import ViewRecord
 
-        return open_view(self, name) if sql is None else create_view(self, name, sql, strict=strict, maintain=maintain)
+        if sql is None:
+            return open_view(self, name)
+        return create_view(self, ViewRecord(name, sql, 0, strict, maintain, refresh_policy, comment))
 
     def views(self) -> list[ListedView]:
         """The views, the oldest first."""
@@ -467,6 +481,23 @@ class Store:
         from strandline.store.view import open_copy
 
         return open_copy(self, name, target)
+
+    def refresh(
+        self, *names: str, due: bool = False, method: str | None = None, runner: str = "auto"
+    ) -> dict[str, Refresh]:
+        """Refresh copies together: these, or all, or (`due`) those that are behind by more than their target lag.
+
+        All come to one state, that of the call; copies of views that stand on a table which another copy fills come
+        after it. One that fails keeps no other from being refreshed; then its error is raised.
+        """
+        from strandline.store.freshness import due_copies, refresh_copies
+
+        if due:
+            late = due_copies(self)
+            names = tuple(name for name in late if not names or name in names)
+            if not names:
+                return {}
+        return refresh_copies(self, names, method, runner)
 
     def running(self, runner: str = "auto") -> JoinRunner:
         """Where the work of views runs."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strandline.changes import Changes
-from strandline.errors import InputError, InUse, NotFound, StrandlineError
+from strandline.errors import InputError, InUse, NotFound, SqlError, StrandlineError
 from strandline.pages import TemporaryVersion
 from strandline.relations import Address, parse_address, same_place
 from strandline.replication import Copy, ViewSender, copy_definition, dropped_on_error, open_target, source_of
@@ -20,6 +20,8 @@ from strandline.views import (
     AUTO,
     KEEP,
     MAINTAIN,
+    POLICIES,
+    STRICT,
     KnownViews,
     TwoStates,
     ViewCopyRecord,
@@ -58,6 +60,8 @@ class ViewListing:
     copies: int
     regenerated: str = ""
     trouble: str = ""
+    refresh_policy: str = AUTO
+    comment: str = ""
 
 
 class View(ArrowRows):
@@ -154,13 +158,16 @@ class View(ArrowRows):
         columns: Sequence[str] | None = None,
         name: str | None = None,
         keep: float | str = KEEP,
+        target_lag: float | str | None = None,
         runner: str = "auto",
     ) -> Copy:
         """Make a copy at `target` and fill it, or, if that fails, leave nothing of it; if it was stopped, the same call
         goes on.
 
         What the copy needs for a difference is kept for so long after its last refresh (`keep`: seconds, or a text such
-        as `12h` or `30d`); one that was away longer is compared with the view when it comes back.
+        as `12h` or `30d`); one that was away longer is compared with the view when it comes back. `target_lag` is for
+        how long it may be behind: `store.refresh(due=True)` refreshes it then. The same call with another time changes
+        it, `"none"` ends it; without one it stays as it is.
         """
         if isinstance(self._host.pages, TemporaryVersion):
             raise InputError(
@@ -171,12 +178,14 @@ class View(ArrowRows):
         address = parse_address(target) if isinstance(target, str) else target
         chosen = None if columns is None else tuple(columns)
         wanted = ViewCopyRecord(name or address.table, self.name, address.shown, secrets.token_hex(8), where, chosen)
-        wanted = replace(wanted, keep=duration(keep, f"replicating {self.name!r}"), version=self._host.name)
+        doing = f"replicating {self.name!r}"
+        wanted = replace(wanted, keep=duration(keep, doing), version=self._host.name)
         with read_views(self._host) as known:
             subscription = subscribe(known.definition(self.name), where, columns)
             before = known.copies.get(wanted.name)
             taken = {one.id for one in known.all_copies.values()}
         _check_same(before, wanted, address)
+        wanted = replace(wanted, target_lag=_target_lag(target_lag, before, doing))
         record = before or wanted
         with open_target(address) as replica:
             there = replica.state()
@@ -186,8 +195,8 @@ class View(ArrowRows):
             if there is None or there.definition.source != record.id:
                 # Refuses a target that holds something else, or can't hold a column, before the store knows of it.
                 replica.create(copy_definition(subscription, record.id))
-        if before is None or (before.keep, before.target) != (wanted.keep, wanted.target):
-            entered = replace(record, keep=wanted.keep, target=wanted.target)
+        entered = replace(record, keep=wanted.keep, target=wanted.target, target_lag=wanted.target_lag)
+        if entered != before:
             self._host.autocommit(lambda transaction: _add_copy(transaction, self._host, entered))
         copy = Copy(ViewSender(self._host), record.name, address)
         if copy.record.taken is None:
@@ -206,11 +215,14 @@ class View(ArrowRows):
         drop_view(self._host, self.name)
 
 
-def create_view(host: ViewHost, name: str, sql: str, *, strict: bool = True, maintain: str = AUTO) -> View:
+def create_view(host: ViewHost, wanted: ViewRecord) -> View:
     """A view of that text; an existing one of the same name gets it, and its copies the difference."""
+    name, maintain = wanted.name, wanted.maintain
     doing = f"defining view {name!r}"
     if maintain not in MAINTAIN:
         raise InputError(f"{maintain!r} is no way to maintain", doing=doing, hint=f"Use {', '.join(MAINTAIN)}")
+    if wanted.policy not in POLICIES:
+        raise InputError(f"{wanted.policy!r} is no refresh policy", doing=doing, hint=f"Use {', '.join(POLICIES)}")
     if not name or name != name.strip() or name.startswith("_"):
         raise InputError(f"{name!r} is no name for a view", doing=doing)
 
@@ -222,8 +234,11 @@ def create_view(host: ViewHost, name: str, sql: str, *, strict: bool = True, mai
                     f"there is a table or what-if {name!r} already", doing=doing, hint="Choose another name"
                 )
             number = max((one.number for one in known.records.values()), default=0) + 1
-            record = ViewRecord(name, sql, number if before is None else before.number, strict, maintain)
+            record = replace(wanted, number=number if before is None else before.number)
             definition = known.meaning(record)
+            if definition.regenerated and record.policy == STRICT:
+                hint = "Choose another refresh policy"
+                raise SqlError(f"its policy is {STRICT}, but {definition.regenerated}", doing=doing, hint=hint)
             if record != before:
                 put(transaction, record, exists=has(known.state.view, VIEWS))
             keep(transaction, known, definition, maintain)
@@ -270,6 +285,7 @@ def list_views(host: ViewHost) -> list[ViewListing]:
         listings = []
         for record in known.records.values():
             listing = ViewListing(record.name, record.sql, "", (), record.maintain, counts.count(record.name))
+            listing = replace(listing, refresh_policy=record.policy, comment=record.comment)
             try:
                 made = known.definition(record.name)
                 listings.append(replace(listing, form=made.form, key=made.key, regenerated=made.regenerated))
@@ -294,6 +310,12 @@ def open_copy(host: ViewHost, name: str, target: str | Address | None = None) ->
 def _add_copy(transaction: TableTransaction, host: ViewHost, record: ViewCopyRecord) -> None:
     with read_views(host) as known:
         put(transaction, record, exists=has(known.state.view, COPIES))
+
+
+def _target_lag(given: float | str | None, known: ViewCopyRecord | None, doing: str) -> float | None:
+    if given is None:
+        return None if known is None else known.target_lag
+    return None if given == "none" else duration(given, doing)
 
 
 def _check_same(known: ViewCopyRecord | None, wanted: ViewCopyRecord, address: Address) -> None:

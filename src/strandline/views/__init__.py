@@ -9,6 +9,8 @@ from strandline.views.catalog import (
     AUTO,
     KEEP,
     MAINTAIN,
+    POLICIES,
+    STRICT,
     ContentChecksum,
     ViewCopyRecord,
     ViewPosition,
@@ -24,6 +26,7 @@ from strandline.views.delta_query import TwoStates
 from strandline.views.dependencies import check_dependents
 from strandline.views.difference_table import end, try_entering
 from strandline.views.eager import derive
+from strandline.views.freshness import Lag, lag, touched
 from strandline.views.join import JoinRunner
 from strandline.views.known_views import KnownViews, ViewHost, read_views
 from strandline.views.maintenance import (
@@ -52,7 +55,9 @@ __all__ = [
     "KEEP",
     "MAINTAIN",
     "MAINTENANCE_COSTS",
+    "POLICIES",
     "ROW_BYTES",
+    "STRICT",
     "USUAL",
     "ChangeFeed",
     "Choice",
@@ -61,6 +66,7 @@ __all__ = [
     "FirstSplit",
     "JoinRunner",
     "KnownViews",
+    "Lag",
     "NetDifference",
     "RangeStatement",
     "RefreshContext",
@@ -89,6 +95,7 @@ __all__ = [
     "in_spark_sql",
     "inserts",
     "keep",
+    "lag",
     "load",
     "messages",
     "on_spark",
@@ -101,6 +108,7 @@ __all__ = [
     "remove",
     "retune",
     "subscribe",
+    "touched",
     "try_entering",
     "why",
     "with_seen",

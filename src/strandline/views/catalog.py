@@ -38,6 +38,8 @@ class ViewPosition(JsonRecord):
 
 EAGER, DEFERRED, AUTO = "eager", "deferred", "auto"
 MAINTAIN = (AUTO, EAGER, DEFERRED)
+INCREMENTAL, STRICT, FULL = "incremental", "incremental_strict", "full"
+POLICIES = (AUTO, INCREMENTAL, STRICT, FULL)
 KEEP = 30 * 86400.0
 """For how many seconds what a copy needs is kept after its last refresh, unless it says otherwise."""
 _SCHEMA = pa.schema([pa.field("name", pa.string()), pa.field("record", pa.string())])
@@ -45,13 +47,18 @@ _SCHEMA = pa.schema([pa.field("name", pa.string()), pa.field("record", pa.string
 
 @dataclass(frozen=True)
 class ViewRecord(JsonRecord):
-    """A view: `number` orders them by age, so that a view stands only on older ones."""
+    """A view: `number` orders them by age, so that a view stands only on older ones.
+
+    `policy` says what a refresh of its copies may do unless told otherwise, `comment` what the view is about.
+    """
 
     name: str
     sql: str
     number: int
     strict: bool = True
     maintain: str = AUTO
+    policy: str = AUTO
+    comment: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,8 @@ class ViewCopyRecord(JsonRecord):
     `where` and `columns` restrict what it holds. `version` is the version of the store whose rows it has: a branch
     inherits the record, and not the copy. `checksum` is that of the rows at `taken`, kept up by what was sent.
     `taken` is where it stands, as far as is known: there, or at a later position. `seen` is when it was last refreshed
-    (seconds since 1970), `keep` for how many seconds after that what it needs is kept.
+    (seconds since 1970), `keep` for how many seconds after that what it needs is kept. `target_lag` is for how many
+    seconds it may be behind; a refresh that had nothing to send may say up to which commit it is not (`current`).
     `last` tells of the last refresh, `held` how many rows the copy has, `measured` what refreshes have cost so far.
     """
 
@@ -87,6 +95,8 @@ class ViewCopyRecord(JsonRecord):
     measured: Mapping[str, float] = field(default_factory=dict)
     version: str = MAIN
     checksum: ContentChecksum | None = None
+    target_lag: float | None = None
+    current: int = 0
 
 
 def view_records(view: ReadView, cache: PageCache) -> dict[str, ViewRecord]:

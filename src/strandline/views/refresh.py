@@ -100,6 +100,10 @@ class RefreshContext:
             rows = view_delta(self.wanted.definition, states, self.running)
             return NetDifference(rows, sum(states.changed.values()))
 
+    def is_behind(self, position: ViewPosition) -> bool:
+        """Whether the context's state is older than a position: somebody has refreshed the copy since."""
+        return position.commit > self.state.commit and is_of_history(self.host, position)
+
     def changes_since(self, position: ViewPosition) -> int | str:
         """How many rows have changed since a position, without any join; or why that is not known."""
         if self._is_redefined(position):
@@ -182,10 +186,15 @@ class RefreshContext:
 
 
 @contextmanager
-def refresh_context(host: ViewHost, copy: str, runner: str = "auto") -> Iterator[RefreshContext]:
-    """The present state, other processes' commits included, and what it says of a copy; readable inside."""
-    host.pages.refresh_if_idle()
-    with host.pages.snapshot() as now:
+def refresh_context(
+    host: ViewHost, copy: str, runner: str = "auto", at: PageSnapshot | None = None
+) -> Iterator[RefreshContext]:
+    """The present state, other processes' commits included, or that of `at`, and what it says of a copy; readable
+    inside.
+    """
+    if at is None:
+        host.pages.refresh_if_idle()
+    with host.pages.snapshot() if at is None else at.again() as now:
         known = KnownViews(StoreState(now.view, host.cache), host)
         record = known.copy(copy)
         wanted = subscribe(known.definition(record.view), record.where, record.columns)

@@ -153,16 +153,27 @@ class Freed:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One swap of the pointer. `kind` is commit, snapshot, promote, drop, fork, fence, reserve and so on."""
+    """One swap of the pointer. `kind` is commit, snapshot, promote, drop, fork, fence, reserve and so on.
+
+    `tables` are those that a commit edits; entries of older stores say none.
+    """
 
     commit: CommitNumber
     id: str
     when: float
     kind: str
     message: str
+    tables: tuple[TableId, ...] = ()
 
     def to_json(self) -> Json:
-        return [self.commit, self.id, self.when, self.kind, self.message]
+        told = [self.commit, self.id, self.when, self.kind, self.message]
+        return [*told, list(self.tables)] if self.tables else told
+
+
+def log_entry_from_json(row: Json) -> LogEntry:
+    """The reverse of `LogEntry.to_json`."""
+    commit, id_, when, kind, message, *tables = row
+    return LogEntry(commit, id_, when, kind, message, tuple(*tables))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +227,7 @@ class Pointer:
 
     def all_log(self, load: LoadChunk) -> list[LogEntry]:
         """The swaps of this pointer, oldest first, as far back as they are kept."""
-        return [LogEntry(*row) for row in self.log.records(load)]
+        return [log_entry_from_json(row) for row in self.log.records(load)]
 
 
 def implicit(one: Fork | ForkBase, name: str) -> SnapshotRecord:

@@ -71,8 +71,8 @@ class Source(Protocol):
         """How it is refreshed unless told otherwise."""
         ...
 
-    def claim(self, replica: CopyTarget) -> Claimed:
-        """Make the copy one of this source, and fence off other senders."""
+    def claim(self, replica: CopyTarget, method: str) -> Claimed:
+        """Make the copy one of this source, and fence off other senders; an error if the method does not allow that."""
         ...
 
     def plan(self, claimed: Claimed, method: str) -> Plan:

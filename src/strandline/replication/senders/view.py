@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from strandline.changes import COUNTED, KEYED
 from strandline.errors import StateError
+from strandline.pages import PageSnapshot
 from strandline.replication.copy_state import CopyState
 from strandline.replication.definition import CopyDefinition
 from strandline.replication.delivery import Claimed, Sent, claim, deliver, deliver_content, next_envelope
@@ -40,7 +41,9 @@ from strandline.values import plain_schema
 from strandline.views import (
     CHANGED,
     MAINTENANCE_COSTS,
+    POLICIES,
     ROW_BYTES,
+    STRICT,
     USUAL,
     ContentChecksum,
     NetDifference,
@@ -53,6 +56,7 @@ from strandline.views import (
     choose,
     collapse_unused,
     expire,
+    lag,
     load,
     messages,
     prices,
@@ -62,11 +66,15 @@ from strandline.views import (
     release,
     remove,
     retune,
+    touched,
     try_entering,
     with_seen,
 )
 
 DIFFERENCE = "difference"
+REFUSED = "refused"
+"""What a refresh does that may send differences only, where there is none."""
+NOT_THERE = "nothing of the copy was at its target any more"
 NO_START = "the copy's position is not one that a difference may start from"
 ADVANCE = 1000
 """So many rows may change that are none of the copy's before it is moved to a later position nonetheless: what is kept
@@ -78,12 +86,13 @@ PIECE_ROWS = 500_000
 
 
 class ViewSender:
-    """The copies of one version of a store."""
+    """The copies of one version of a store, at its present state or at one that is held."""
 
-    methods = (AUTO, DIFFERENCE, FULL, REPAIR)
+    methods = tuple(dict.fromkeys((AUTO, DIFFERENCE, FULL, REPAIR, *POLICIES)))
 
-    def __init__(self, host: ViewHost) -> None:
+    def __init__(self, host: ViewHost, at: PageSnapshot | None = None) -> None:
         self._host = host
+        self._at = at
 
     def record(self, name: str) -> ViewCopyRecord:
         with read_views(self._host) as known:
@@ -91,22 +100,22 @@ class ViewSender:
 
     @contextmanager
     def opened(self, name: str, runner: str) -> Iterator[ViewSource]:
-        with refresh_context(self._host, name, runner) as context:
+        with refresh_context(self._host, name, runner, self._at) as context:
             yield ViewSource(context)
 
     def status(self, name: str) -> dict[str, Any]:
         with read_views(self._host) as known:
             record = known.copy(name)
-            taken = None if record.taken is None else record.taken.commit
-            relations = known.definition(record.view).relations
-            touched = max(int(one.changed) for relation in relations for one in known.state.domains_below(relation))
+            behind = lag(known, record, self._host.pages.log(), self._host.pages.now())
             return {
                 "name": name,
                 "view": record.view,
                 "target": record.target,
                 "where": record.where,
-                "position": taken,
-                "lag": None if taken is None else max(touched - taken, 0),
+                "position": None if record.taken is None else record.taken.commit,
+                "lag": behind.commits,
+                "behind": behind.seconds,
+                "target_lag": record.target_lag,
                 "rows": record.held,
                 "refreshed": _shown_time(record.seen),
                 "keep": record.keep,
@@ -129,7 +138,11 @@ class ViewSource:
 
     context: RefreshContext
 
-    method = AUTO
+    @property
+    def method(self) -> str:
+        """What the view's policy says."""
+        record = self.context.known.records.get(self.context.record.view)
+        return AUTO if record is None else record.policy
 
     @property
     def target(self) -> str:
@@ -144,40 +157,67 @@ class ViewSource:
         """All rows that the copy is to hold, computed once."""
         return self.context.rows()
 
-    def claim(self, replica: CopyTarget) -> Claimed:
+    def claim(self, replica: CopyTarget, method: str) -> Claimed:
+        """A copy that would have to be compared or made anew is not touched where that is not wanted."""
+        if method == STRICT:
+            there = replica.state()
+            if there is not None and there.definition.source == self.definition.source:
+                if there.definition != self.definition and there.position is not None:
+                    raise self._refused("the view's columns or its key have changed")
+            elif self.context.record.taken is not None:
+                raise self._refused(NOT_THERE)
         return claim(replica, self.definition)
 
     def plan(self, claimed: Claimed, method: str) -> ViewPlan:
         """A copy whose columns were not those of the view goes its own way, whatever was asked for."""
         state, record = claimed.state, self.context.record
+        asked = f"the view's refresh policy is {method}" if method == self.method != AUTO else "asked for"
         if claimed.anew:
             return ViewPlan(self, FULL, claimed.anew)
         if claimed.evolved:
             return ViewPlan(self, FULL if method == FULL else REPAIR, claimed.evolved)
         if state.position is None:
             gone = record.taken is not None
-            why = "nothing of the copy was at its target any more" if gone else "the copy was empty"
-            return ViewPlan(self, FIRST, why)
-        if method in (FULL, REPAIR):
-            return ViewPlan(self, method, "asked for")
-        if self.context.wanted.definition.regenerated:
-            return self._computed_anew(claimed)
+            return ViewPlan(self, FIRST, NOT_THERE if gone else "the copy was empty")
         position = view_position(state.position)
+        if method != REPAIR and position is not None and self.context.is_behind(position):
+            return ViewPlan(self, NOTHING, "the copy is at a later state already")
+        if method in (FULL, REPAIR):
+            return ViewPlan(self, method, asked)
+        if self._regenerated and method == STRICT:
+            raise self._refused(self._regenerated)
+        if self._regenerated:
+            return self._computed_anew(claimed)
         net = NO_START if position is None else self.context.difference(position)
         if isinstance(net, str):
+            if method == STRICT:
+                raise self._refused(f"no difference is known: {net}")
             if method == DIFFERENCE:
                 doing = f"refreshing {record.name!r}"
                 raise StateError(f"no difference is known: {net}", doing=doing, hint="Say method='repair'")
             return ViewPlan(self, REPAIR, net)
         return replace(self._difference(net), since=position)
 
+    @property
+    def _regenerated(self) -> str:
+        """Why there is never a difference, if so."""
+        clause = self.context.wanted.definition.regenerated
+        return f"computed anew: {clause}" if clause else ""
+
+    def _refused(self, why: str) -> StateError:
+        """Only differences are wanted, and there is none."""
+        return StateError(
+            why,
+            doing=f"refreshing {self.context.record.name!r} by {STRICT}",
+            hint="Refresh it once by the method repair, or give the view another refresh policy",
+        )
+
     def _computed_anew(self, claimed: Claimed) -> ViewPlan:
         """What the copy holds is compared: an older state would be computed with the clock of now, not of then."""
         differing = mended(claimed.state.definition, claimed.replica, self.content)
         if not differing.mends:
             return ViewPlan(self, NOTHING, "nothing changed")
-        why = f"computed anew: {self.context.wanted.definition.regenerated}"
-        return ViewPlan(self, DIFFERENCE, why, differing=differing)
+        return ViewPlan(self, DIFFERENCE, self._regenerated, differing=differing)
 
     def _difference(self, net: NetDifference) -> ViewPlan:
         why = "net since its position"
@@ -202,7 +242,16 @@ class ViewSource:
             eager=context.segments is not None,
             obstacle="" if isinstance(changed, int) else changed,
         )
-        return explain(facts, record.measured)
+        return self._under_policy(explain(facts, record.measured))
+
+    def _under_policy(self, told: Explanation) -> Explanation:
+        """What a refresh does where the view's policy decides."""
+        told = replace(told, policy=self.method, why=self._regenerated or told.why)
+        if self.method == FULL:
+            return replace(told, method=FULL, why=f"the view's refresh policy is {FULL}")
+        if self.method == STRICT and (self._regenerated or told.method != DIFFERENCE):
+            return replace(told, method=REFUSED)
+        return told
 
     def verify(self, replica: CopyTarget) -> Verification:
         doing = f"verifying {self.context.record.name!r}"
@@ -293,11 +342,23 @@ class ViewPlan:
         return None if record.checksum is None else content_checksum(schema, self.net.rows, record.checksum)
 
     def _note_seen(self) -> None:
-        """Nothing was sent: that the copy was here is written down now and then, as its time begins anew."""
-        host, record = self.source.context.host, self.source.context.record
-        if host.pages.now() - record.seen > record.keep * SEEN:
-            here = replace(record, seen=host.pages.now())
-            host.autocommit(lambda transaction: put(transaction, here, exists=True))
+        """Nothing was sent: that the copy was here is written down now and then, as its time begins anew; and where it
+        has a target lag, that what has changed meanwhile was none of its rows.
+        """
+        context, host, record = self.source.context, self.source.context.host, self.source.context.record
+        known = 0 if record.taken is None else max(record.taken.commit, record.current)
+        moved = record.target_lag is not None and touched(context.known, record.view) > known
+        if not moved and host.pages.now() - record.seen <= record.keep * SEEN:
+            return
+
+        def work(transaction: TableTransaction) -> None:
+            with context.newest() as newest:
+                there = newest.copies.get(record.name)
+                if there is not None and there.seen == record.seen:  # else somebody else was here meanwhile
+                    here = replace(there, seen=host.pages.now(), current=context.state.commit)
+                    put(transaction, here, exists=True)
+
+        host.autocommit(work)
 
     def _seen(self, done: Refresh, sending: float) -> Seen:
         """What this refresh tells of costs: a difference of comparing, anything else of scanning."""

@@ -103,7 +103,7 @@ class AnnotatedSource:
     def method(self) -> str:
         return self.copy.method
 
-    def claim(self, replica: CopyTarget) -> Claimed:
+    def claim(self, replica: CopyTarget, method: str) -> Claimed:
         """A copy of other types, or by another key, is made anew: rows at addresses are sent with all columns."""
         return claim(replica, definition_of(self.site, self.site.record(), self.copy))
 
