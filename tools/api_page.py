@@ -24,7 +24,7 @@ Spark session. Whatever has rows is taken where rows are: a DataFrame of Spark, 
 anything with `__arrow_c_stream__`, a list of dictionaries, the path of a file. The [guide](guide.md) shows it all.
 """
 
-FUNCTIONS = ("diff", "create", "open", "base", "restore", "session", "register")
+FUNCTIONS = ("diff", "create", "open", "materialized_view", "base", "restore", "session", "register")
 
 CLASSES = (
     ("Changes", "strandline.changes", "what `sl.diff`, `store.changes` and others give"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from strandline.engine import session
     from strandline.replication import base
     from strandline.spark_source import register
-    from strandline.store import Store, create, open
+    from strandline.store import Store, create, materialized_view, open
 
 _HOMES = {
     "Changes": "strandline.changes",
@@ -27,6 +27,7 @@ _HOMES = {
     "base": "strandline.replication",
     "create": "strandline.store",
     "diff": "strandline.differential",
+    "materialized_view": "strandline.store",
     "open": "strandline.store",
     "register": "strandline.spark_source",
     "restore": "strandline.dumps",
@@ -41,6 +42,7 @@ __all__ = [
     "base",
     "create",
     "diff",
+    "materialized_view",
     "open",
     "register",
     "restore",

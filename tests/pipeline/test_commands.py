@@ -104,6 +104,31 @@ def test_views_are_defined_in_the_order_in_which_they_stand_on_each_other_and_a_
     assert "not looked at" in command("plan", "shop.toml", "--json").json["views"]["cheap"]
 
 
+def test_views_and_copies_have_what_the_file_says_of_them(command: Command, shop: Shop) -> None:
+    told = 'refresh_policy = "full"\ncomment = "Not dear."\nmaintain = "eager"\n'
+    replica = '[replicas.cheap]\nof = "cheap"\nto = "sqlite:///copies.db#cheap"\n'
+    view = '[views.cheap]\nsql = "select id from orders where price < 10"\n'
+    shop.write(FILE + view + told + replica + 'target_lag = "10m"\n')
+    assert command("run", "shop.toml").code == 0
+    with sl.open(shop.folder / "shop.store") as store:
+        (listed,) = store.views()
+        assert (listed.refresh_policy, listed.comment, listed.maintain) == ("full", "Not dear.", "eager")
+        (copy,) = store.copies()
+        assert copy.record.target_lag == 600
+        store.table("orders").update(set={"price": "price + 1"})
+    assert command("plan", "shop.toml", "--json").json["views"] == {"cheap": "as it is"}
+    command("run", "shop.toml")
+    with sl.open(shop.folder / "shop.store") as store:
+        assert store.copies()[0].record.last["method"] == "full"
+    shop.write(FILE + view + replica)
+    assert command("plan", "shop.toml", "--json").json["views"] == {"cheap": "defined anew"}
+    command("run", "shop.toml")
+    with sl.open(shop.folder / "shop.store") as store:
+        assert (store.views()[0].refresh_policy, store.copies()[0].record.target_lag) == ("auto", None)
+    shop.write(FILE + view + 'refresh_policy = "fulll"\n' + replica)
+    assert "full" in command("plan", "shop.toml").err
+
+
 def test_a_plan_tries_views_over_columns_that_come_and_over_other_relations(command: Command, shop: Shop) -> None:
     command("run", "shop.toml")
     with sl.open(shop.folder / "shop.store") as store:

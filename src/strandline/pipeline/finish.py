@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from strandline.dumps import PERIODS, Dumps, kept_by, parse_rule
-from strandline.errors import Cancelled, InUse, SqlError, StrandlineError
+from strandline.errors import Cancelled, InUse, StrandlineError
 from strandline.pipeline import annotated_source
 from strandline.pipeline.extracts import address_of
 from strandline.pipeline.journal import Journal, Step
@@ -25,8 +25,7 @@ from strandline.pipeline.settings import DumpSettings, ReplicaSettings, ViewSett
 from strandline.pipeline.step import PipelineContext, Stages, sweep_signatures
 from strandline.relations import Address
 from strandline.replication import Position
-from strandline.store import Store
-from strandline.values import parse_sql
+from strandline.store import Store, ViewListing, order_of_views
 
 
 def is_due(replica: ReplicaSettings, last: Mapping[str, Any] | None, now: float) -> bool:
@@ -67,44 +66,25 @@ def drop_old_snapshots(store: Store, names: Iterable[str], rule: str) -> None:
                 store.drop_snapshot(snapshot.id)
 
 
-FIRST, FULL = "first", "full"
+AUTO, FIRST, FULL = "auto", "first", "full"
 
 
 def in_order(views: Sequence[ViewSettings]) -> list[ViewSettings]:
     """The views, each after those of them that it stands on."""
     by_name = {view.name: view for view in views}
-    any_case = {view.name.lower(): view.name for view in views}
-    ordered: dict[str, ViewSettings] = {}
-
-    def put(name: str, above: tuple[str, ...]) -> None:
-        if name in ordered or name in above:  # views that stand on each other are refused where they are defined
-            return
-        for relation in _relations_named(by_name[name].sql):
-            below = relation if relation in by_name else any_case.get(relation.lower())
-            if below is not None:
-                put(below, (*above, name))
-        ordered[name] = by_name[name]
-
-    for name in by_name:
-        put(name, ())
-    return list(ordered.values())
-
-
-def _relations_named(sql: str) -> list[str]:
-    try:
-        trees = parse_sql(sql, "ordering views")
-    except SqlError:
-        return []
-    from sqlglot import exp
-
-    return [table.name for tree in trees for table in tree.find_all(exp.Table)]
+    return [by_name[name] for name in order_of_views({view.name: view.sql for view in views})]
 
 
 def define_view(store: Store, view: ViewSettings) -> None:
-    """Defines a view, or gives it a new text; does nothing if it is there with this one."""
-    known = {defined.name: defined.sql for defined in store.views()}
-    if known.get(view.name) != view.sql:
-        store.view(view.name, view.sql, strict=view.strict)
+    """Defines a view, or gives it a new text; does nothing if it is there as it is declared."""
+    if not any(is_as_declared(view, one) for one in store.views()):
+        store.view(view.name, view.sql, **view.options)
+
+
+def is_as_declared(view: ViewSettings, known: ViewListing) -> bool:
+    """Whether a view of the store is what the file says."""
+    told = (known.name, known.sql, known.maintain, known.refresh_policy, known.comment)
+    return told == (view.name, view.sql, view.maintain, view.refresh_policy, view.comment)
 
 
 def refresh_copy(
@@ -115,12 +95,15 @@ def refresh_copy(
     The result is what the journal records; `last` is that of the last refresh, with the sizes of earlier ones.
     """
     before = {copy.name: copy.record for copy in store.copies()}.get(name)
-    if before is not None and (before.view, before.target) == (replica.of, address.shown):
+    there = None if before is None else (before.view, before.target, before.target_lag)
+    if there == (replica.of, address.shown, replica.target_lag):
         copy = store.copy(name, address)
     else:
-        copy = store.view(replica.of).replicate(address, name=name, runner=runner)
+        lag = "none" if replica.target_lag is None else replica.target_lag
+        copy = store.view(replica.of).replicate(address, name=name, target_lag=lag, runner=runner)
     if before is not None:
-        sent = copy.refresh(replica.method, runner=runner)
+        # `auto` is what the view's own policy says.
+        sent = copy.refresh(None if replica.method == AUTO else replica.method, runner=runner)
         result = {"method": sent.method, "messages": sent.messages, "bytes": sent.bytes, "why": sent.why}
         result |= {"seconds": round(sent.seconds, 3), "position": sent.position}
     else:

@@ -18,13 +18,13 @@ from strandline.errors import Cancelled, StrandlineError
 from strandline.pipeline import annotated_source
 from strandline.pipeline.detection import NO_DRIFT, ExtractDrift, TableState, plan_detection, read_table_state
 from strandline.pipeline.extracts import Extract, address_of, describe_extract, typed_as_the_table
-from strandline.pipeline.finish import dump_places, in_order, is_due
+from strandline.pipeline.finish import dump_places, in_order, is_as_declared, is_due
 from strandline.pipeline.guards import guard_extract
 from strandline.pipeline.journal import Journal, Step
 from strandline.pipeline.settings import DumpSettings, ReplicaSettings, SourceSettings, ViewSettings
 from strandline.pipeline.step import PipelineContext, is_annotated, snapshot_name
 from strandline.storage import MemoryStorage
-from strandline.store import Store, create_on
+from strandline.store import Store, ViewListing, create_on
 from strandline.values import no_rows
 
 TROUBLE = "trouble"
@@ -139,13 +139,13 @@ def _views(context: PipelineContext, columns: Sequence[pa.Schema | None]) -> dic
     }
     if not views or len(made) < len(columns):
         return {view.name: "not looked at: a source would stop the step" for view in views}
-    known = {view.name: view.sql for view in context.store.views()}
+    known = {view.name: view for view in context.store.views()}
     with create_on(MemoryStorage()) as trial:
         _make_relations(trial, context.store, made)
-        for name, sql in known.items():
+        for name, view in known.items():
             with suppress(StrandlineError):
-                trial.view(name, sql, strict=False)
-        return {view.name: _view(trial, view, known.get(view.name)) for view in views}
+                trial.view(name, view.sql, strict=False)
+        return {declared.name: _view(trial, declared, known.get(declared.name)) for declared in views}
 
 
 def _make_relations(trial: Store, store: Store, tables: Mapping[str, tuple[pa.Schema, Sequence[str]]]) -> None:
@@ -157,14 +157,14 @@ def _make_relations(trial: Store, store: Store, tables: Mapping[str, tuple[pa.Sc
             transaction.create_table(name, no_rows(schema), key=list(key) or None)
 
 
-def _view(trial: Store, view: ViewSettings, known: str | None) -> str:
+def _view(trial: Store, view: ViewSettings, known: ViewListing | None) -> str:
     try:
-        trial.view(view.name, view.sql, strict=view.strict)
+        trial.view(view.name, view.sql, **view.options)
     except StrandlineError as error:
         return f"{TROUBLE}: {error}"
     if known is None:
         return "new"
-    return "as it is" if known == view.sql else "defined anew"
+    return "as it is" if is_as_declared(view, known) else "defined anew"
 
 
 def _base_plan(context: PipelineContext, source: SourceSettings, table: TableState, base: SourcePlan) -> SourcePlan:

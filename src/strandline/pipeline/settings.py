@@ -21,6 +21,7 @@ from strandline.errors import InputError, NotFound, StrandlineError, did_you_mea
 from strandline.pipeline.places import located
 from strandline.relations import ReadOptions, kind_of
 from strandline.replication import BASE_DIALECTS
+from strandline.views import MAINTAIN, POLICIES
 
 DETECTORS = ("auto", "store", "signatures", "annotated")
 PICKS = ("all", "latest")
@@ -71,6 +72,15 @@ class ViewSettings:
     name: str
     sql: str
     strict: bool = True
+    maintain: str = MAINTAIN[0]
+    refresh_policy: str = POLICIES[0]
+    comment: str = ""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `store.view` takes beside name and text."""
+        told = {"maintain": self.maintain, "refresh_policy": self.refresh_policy, "comment": self.comment}
+        return {"strict": self.strict, **told}
 
 
 @dataclass(frozen=True)
@@ -82,6 +92,7 @@ class ReplicaSettings:
     to: str
     every: str | float | None = None
     method: str = "auto"
+    target_lag: float | None = None
 
 
 @dataclass(frozen=True)
@@ -330,18 +341,26 @@ def _guards(section: Section) -> Guards:
 
 
 def _view(name: str, section: Section) -> ViewSettings:
-    section.only(("sql", "strict"), ("sql",))
-    return ViewSettings(name, section.text("sql").strip(), bool(section.values.get("strict", True)))
+    section.only(("sql", "strict", "maintain", "refresh_policy", "comment"), ("sql",))
+    return ViewSettings(
+        name,
+        section.text("sql").strip(),
+        bool(section.values.get("strict", True)),
+        section.one_of("maintain", MAINTAIN),
+        section.one_of("refresh_policy", POLICIES),
+        section.text("comment") or "",
+    )
 
 
 def _replica(name: str, section: Section) -> ReplicaSettings:
-    section.only(("of", "to", "every", "method"), ("of", "to"))
+    section.only(("of", "to", "every", "method", "target_lag"), ("of", "to"))
     return ReplicaSettings(
         name,
         of=section.text("of"),
         to=section.text("to"),
         every=section.read("every", _period),
         method=section.one_of("method", METHODS),
+        target_lag=section.read("target_lag", duration_of),
     )
 
 

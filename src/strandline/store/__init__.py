@@ -3,6 +3,7 @@
 Taking snapshots, branching, listing, dropping never start Spark; reading many rows may.
 """
 
+from strandline.store.declared_views import materialized_view, order_of_views
 from strandline.store.export import Exported
 from strandline.store.freshness import copies_together, due_copies, first_of
 from strandline.store.history import StoreChanges, TableDescription
@@ -10,7 +11,7 @@ from strandline.store.open_store import create, create_on, open, open_on
 from strandline.store.snapshot import Snapshot, table_sizes
 from strandline.store.store import ATTEMPTS, Store, TemporaryStore
 from strandline.store.table import Table
-from strandline.store.view import View
+from strandline.store.view import View, ViewListing
 from strandline.store.what_if import WhatIf
 
 __all__ = [
@@ -23,13 +24,16 @@ __all__ = [
     "TableDescription",
     "TemporaryStore",
     "View",
+    "ViewListing",
     "WhatIf",
     "copies_together",
     "create",
     "create_on",
     "due_copies",
     "first_of",
+    "materialized_view",
     "open",
     "open_on",
+    "order_of_views",
     "table_sizes",
 ]

@@ -490,8 +490,10 @@ class Store:
         All come to one state, that of the call; copies of views that stand on a table which another copy fills come
         after it. One that fails keeps no other from being refreshed; then its error is raised.
         """
+        from strandline.store.declared_views import check_declared
         from strandline.store.freshness import due_copies, refresh_copies
 
+        check_declared(self)
         if due:
             late = due_copies(self)
             names = tuple(name for name in late if not names or name in names)

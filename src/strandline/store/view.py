@@ -15,7 +15,7 @@ from strandline.pages import TemporaryVersion
 from strandline.relations import Address, parse_address, same_place
 from strandline.replication import Copy, ViewSender, copy_definition, dropped_on_error, open_target, source_of
 from strandline.tables import COPIES, VIEWS, TableTransaction
-from strandline.values import ArrowRows, load_sqlglot
+from strandline.values import ArrowRows
 from strandline.views import (
     AUTO,
     KEEP,
@@ -39,6 +39,7 @@ from strandline.views import (
     put,
     read_views,
     regenerate,
+    relations_named,
     remove,
     subscribe,
     why,
@@ -233,18 +234,46 @@ def create_view(host: ViewHost, wanted: ViewRecord) -> View:
                 raise InputError(
                     f"there is a table or what-if {name!r} already", doing=doing, hint="Choose another name"
                 )
-            number = max((one.number for one in known.records.values()), default=0) + 1
-            record = replace(wanted, number=number if before is None else before.number)
+            record, *above = _numbered(known, wanted)
             definition = known.meaning(record)
             if definition.regenerated and record.policy == STRICT:
                 hint = "Choose another refresh policy"
                 raise SqlError(f"its policy is {STRICT}, but {definition.regenerated}", doing=doing, hint=hint)
             if record != before:
                 put(transaction, record, exists=has(known.state.view, VIEWS))
+            for one in above:
+                put(transaction, one, exists=True)
             keep(transaction, known, definition, maintain)
 
     host.autocommit(work)
     return View(host, name)
+
+
+def _numbered(known: KnownViews, wanted: ViewRecord) -> list[ViewRecord]:
+    """The view with its number and, where its new text names younger views, those that stand on it, all made younger
+    than these.
+    """
+    before, last = known.records.get(wanted.name), max((one.number for one in known.records.values()), default=0)
+    if before is None:
+        return [replace(wanted, number=last + 1)]
+    named = {one.lower() for one in relations_named(wanted.sql)} - {wanted.name.lower()}
+    if all(one.name.lower() not in named for one in known.records.values() if one.number > before.number):
+        return [replace(wanted, number=before.number)]
+    above = views_above(known, [wanted.name])
+    if any(name.lower() in named for name in above):
+        told = ", ".join(name for name in above if name.lower() in named)
+        raise InputError(f"it would stand on {told}, which stands on it", doing=f"defining view {wanted.name!r}")
+    younger = [wanted, *(known.records[name] for name in above)]
+    return [replace(one, number=last + 1 + place) for place, one in enumerate(younger)]
+
+
+def views_above(known: KnownViews, relations: Sequence[str]) -> list[str]:
+    """The views that stand on these relations, or on views that do, the oldest first."""
+    below = set(relations)
+    for name in known.records:
+        if name not in below and any(_reads(known, name, one) for one in below):
+            below.add(name)
+    return [name for name in known.records if name in below - set(relations)]
 
 
 def open_view(host: ViewHost, name: str) -> View:
@@ -335,9 +364,4 @@ def _reads(known: KnownViews, view: str, name: str) -> bool:
     try:
         return name in known.named_by(view)
     except StrandlineError:
-        load_sqlglot()
-        import sqlglot
-        from sqlglot import exp
-
-        tree = sqlglot.parse_one(known.records[view].sql, dialect="duckdb")
-        return any(table.name.lower() == name.lower() for table in tree.find_all(exp.Table))
+        return any(one.lower() == name.lower() for one in relations_named(known.records[view].sql))

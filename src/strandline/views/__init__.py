@@ -23,7 +23,7 @@ from strandline.views.change_feed import ChangeFeed, FeedOffset, FirstSplit, cha
 from strandline.views.cost import Choice, messages
 from strandline.views.definition import Shape, ViewDefinition, define
 from strandline.views.delta_query import TwoStates
-from strandline.views.dependencies import check_dependents
+from strandline.views.dependencies import check_dependents, relations_named
 from strandline.views.difference_table import end, try_entering
 from strandline.views.eager import derive
 from strandline.views.freshness import Lag, lag, touched
@@ -104,6 +104,7 @@ __all__ = [
     "read_views",
     "refresh_context",
     "regenerate",
+    "relations_named",
     "release",
     "remove",
     "retune",

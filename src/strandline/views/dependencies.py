@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from strandline.errors import InUse, NotFound, StrandlineError
+from strandline.errors import InUse, NotFound, SqlError, StrandlineError
 from strandline.pages import StateEdit, TableEdit, TableId
 from strandline.storage import cached_property
-from strandline.tables import VIEWS, PageCache, RowShape, TableSchema, is_of_views, rows_of_pairs
+from strandline.tables import VIEWS, PageCache, RowShape, TableSchema, is_defined_here, is_of_views, rows_of_pairs
+from strandline.values import parse_sql
 from strandline.views.catalog import ViewRecord
 from strandline.views.known_views import KnownViews
 from strandline.views.store_state import StoreState
@@ -46,6 +47,18 @@ def check_dependents(edit: StateEdit, cache: PageCache) -> None:
                 doing=f"changing {', '.join(sorted(described))}" if described != [VIEWS] else "defining a view",
                 hint=f"Drop view {name!r} first, or give it another text",
             )
+
+
+def relations_named(sql: str) -> list[str]:
+    """The relations that a text names, without those that it defines itself; none if it is no SQL."""
+    try:
+        trees = parse_sql(sql, "ordering views")
+    except SqlError:
+        return []
+    from sqlglot import exp
+
+    tables = [table for tree in trees for table in tree.find_all(exp.Table)]
+    return list(dict.fromkeys(table.name for table in tables if table.name and not is_defined_here(table)))
 
 
 def _lost_meaning(name: str, before: KnownViews, after: KnownViews) -> str:

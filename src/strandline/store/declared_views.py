@@ -1,0 +1,112 @@
+"""A set of views declared in any order: each is defined after those that it stands on.
+
+`materialized_view` declares a view by a function that returns its text. One that reads what is not there yet waits for
+it; whatever still waits when the store is refreshed is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from inspect import getdoc
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from strandline.errors import InputError, NotFound
+from strandline.store.store import Store
+from strandline.store.view import View
+from strandline.views import relations_named
+
+
+@dataclass(frozen=True)
+class DeclaredView:
+    """What a declaration says: the text, what `store.view` takes beside it, and where copies go."""
+
+    name: str
+    sql: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    copy_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def define(self, store: Store) -> None:
+        view = store.view(self.name, self.sql, **self.options)
+        if self.copy_options:
+            view.replicate(**self.copy_options)
+
+
+_waiting: WeakKeyDictionary[Store, dict[str, DeclaredView]] = WeakKeyDictionary()
+
+
+def materialized_view(
+    store: Store,
+    *,
+    name: str | None = None,
+    to: str | None = None,
+    target_lag: float | str | None = None,
+    **options: Any,
+) -> Callable[[Callable[[], str]], View]:
+    """Declare a view by a function that returns its SQL: `@materialized_view(store)`.
+
+    The function's name, or `name`, is that of the view, and its docstring is its comment; its name then means the view.
+    `options` are those of `store.view`. With `to` a copy of it is kept there, which may be behind by `target_lag`; the
+    copy has the view's name. Views may be declared in any order: one that reads what is not there yet is defined as
+    soon as a later declaration, or `store.refresh()`, finds it.
+    """
+
+    def declare(function: Callable[[], str]) -> View:
+        called = name or function.__name__
+        sql = function()
+        if not isinstance(sql, str):
+            raise InputError(
+                f"the function gave {type(sql).__name__}", doing=f"declaring view {called!r}", hint="Return its SQL"
+            )
+        told = {"comment": getdoc(function) or "", **options}
+        copy = {} if to is None else {"target": to, "name": called, "target_lag": target_lag}
+        if target_lag is not None and to is None:
+            raise InputError("a target lag is that of a copy", doing=f"declaring view {called!r}", hint="Say to=…")
+        _waiting.setdefault(store, {})[called] = DeclaredView(called, sql, told, copy)
+        define_waiting(store)
+        return View(store, called)
+
+    return declare
+
+
+def define_waiting(store: Store) -> dict[str, list[str]]:
+    """Defines the declared views that can be; those that wait, with what each waits for."""
+    declared = _waiting.get(store, {})
+    waiting: dict[str, list[str]] = {}
+    for name in order_of_views({one.name: one.sql for one in declared.values()}):
+        known = [*store.tables(), *(one.name for one in store.what_ifs()), *(one.name for one in store.views())]
+        there = {one.lower() for one in known}
+        missing = [one for one in relations_named(declared[name].sql) if one.lower() not in there or one == name]
+        if missing:
+            waiting[name] = missing
+        else:
+            declared.pop(name).define(store)
+    return waiting
+
+
+def check_declared(store: Store) -> None:
+    """Defines what waits, or says what is missing."""
+    waiting = define_waiting(store) if _waiting.get(store) else {}
+    if waiting:
+        told = "; ".join(f"{name} waits for {', '.join(missing)}" for name, missing in waiting.items())
+        raise NotFound(told, doing="defining the declared views", hint="Declare those, or create the tables")
+
+
+def order_of_views(texts: Mapping[str, str]) -> list[str]:
+    """The names of views by their texts, each after those of them that it stands on."""
+    any_case = {name.lower(): name for name in texts}
+    ordered: dict[str, None] = {}
+
+    def put(name: str, above: tuple[str, ...]) -> None:
+        if name in ordered or name in above:  # views that stand on each other are refused where they are defined
+            return
+        for relation in relations_named(texts[name]):
+            below = relation if relation in texts else any_case.get(relation.lower())
+            if below is not None:
+                put(below, (*above, name))
+        ordered[name] = None
+
+    for name in texts:
+        put(name, ())
+    return list(ordered)
