@@ -113,18 +113,17 @@ def test_views_and_copies_have_what_the_file_says_of_them(command: Command, shop
     with sl.open(shop.folder / "shop.store") as store:
         (listed,) = store.views()
         assert (listed.refresh_policy, listed.comment, listed.maintain) == ("full", "Not dear.", "eager")
-        (copy,) = store.copies()
-        assert copy.record.target_lag == 600
+        assert store.copy("shop.cheap").record.target_lag == 600
         store.table("orders").update(set={"price": "price + 1"})
     assert command("plan", "shop.toml", "--json").json["views"] == {"cheap": "as it is"}
     command("run", "shop.toml")
     with sl.open(shop.folder / "shop.store") as store:
-        assert store.copies()[0].record.last["method"] == "full"
+        assert store.copy("shop.cheap").record.last["method"] == "full"
     shop.write(FILE + view + replica)
     assert command("plan", "shop.toml", "--json").json["views"] == {"cheap": "defined anew"}
     command("run", "shop.toml")
     with sl.open(shop.folder / "shop.store") as store:
-        assert (store.views()[0].refresh_policy, store.copies()[0].record.target_lag) == ("auto", None)
+        assert (store.views()[0].refresh_policy, store.copy("shop.cheap").record.target_lag) == ("auto", None)
     shop.write(FILE + view + 'refresh_policy = "fulll"\n' + replica)
     assert "full" in command("plan", "shop.toml").err
 
