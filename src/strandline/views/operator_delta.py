@@ -4,8 +4,7 @@ An operator is a relation among others. Its delta follows from the deltas of its
 
 - UNION ALL of the changes is the change of the UNION ALL.
 - Parts: an operator works part by part, so only the parts that a change touches can change. Their rows are read as they
-  were, the change is added to them, and the operator is computed over both: Δ = Op(A + ΔA | touched) − Op(A | touched).
-  Parts that are untouched, or read by the way, are the same in both and cancel out.
+  were and as they are, and the operator is computed over both: Δ = Op(A + ΔA | touched) − Op(A | touched).
 - An operator that is linear in its first input needs no more of a change there than the change: Op(ΔA, B_new). For a
   change of B the parts that it touches are computed before and after, over the rows that A had.
 
@@ -14,7 +13,7 @@ Nothing is kept from one refresh to the next, so nothing can drift; what is read
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +21,7 @@ import pyarrow as pa
 
 from strandline.changes import COUNT, difference
 from strandline.values import no_rows, plain_schema, restore
-from strandline.views.definition import Operator, Shape, ViewDefinition, operator_rows
+from strandline.views.definition import UNION_ALL, Operator, Shape, ViewDefinition, operator_rows
 from strandline.views.delta_query import DeltaSides, delta_rows, rows_sought
 from strandline.views.join import JoinRunner, net
 from strandline.views.store_state import Sought, StoreState, is_sought
@@ -90,77 +89,75 @@ class OperatorSides:
         inputs = [
             self._input(operator, place, wanted, new=new, nulls=sought.nulls) for place in range(len(operator.inputs))
         ]
-        rows = _computed(operator, [_expanded(one) for one in inputs])
-        return rows.select(list(columns) or operator.schema.names[:1])
+        return _computed(operator, map(_repeated, inputs)).select(list(columns) or operator.schema.names[:1])
 
     def _input(
         self, operator: Operator, place: int, wanted: Mapping[int, pa.ChunkedArray], *, new: bool, nulls: bool = True
     ) -> pa.Table:
-        """Rows of an input with `_count`, of the parts whose columns have these values."""
+        """Rows of an input with `_count`, of the parts whose columns have these values, and maybe of others."""
         names = operator.parts[place]
         values = {names[one]: column for one, column in wanted.items() if is_sought(column.type)}
         sought = Sought(values=values, nulls=nulls)
-        return net(rows_sought(operator.inputs[place], self, sought, new=new, running=self.running))
+        return rows_sought(operator.inputs[place], self, sought, new=new, running=self.running)
 
     def _delta(self, operator: Operator) -> pa.Table:
         deltas = [delta_rows(one, self, self.running) for one in operator.inputs]
-        if not any(map(len, deltas)):
+        changed = {place: delta for place, delta in enumerate(deltas) if len(delta)}
+        if operator.kind == UNION_ALL:
+            return _difference(operator, [_repeated(one, -1) for one in deltas], [_repeated(one) for one in deltas])
+        first = changed.pop(0, None) if operator.linear else None
+        terms = [] if first is None else [self._of_first(operator, first)]
+        terms += [self._of_parts(operator, changed)] if changed else []
+        if not terms:
             return no_rows(plain_schema(operator.schema).append(pa.field(COUNT, pa.int64())))
-        if operator.kind == "UNION ALL":
-            return self._difference(
-                operator, [_expanded(one, -1) for one in deltas], [_expanded(one) for one in deltas]
-            )
-        if not operator.linear:
-            return self._of_parts(operator, deltas, range(len(deltas)))
-        of_others = self._of_parts(operator, [no_rows(deltas[0].schema), *deltas[1:]], range(1, len(deltas)))
-        if not len(deltas[0]):
-            return of_others
-        return net(pa.concat_tables([of_others, self._of_first(operator, deltas[0])]))
+        return terms[0] if len(terms) == 1 else net(pa.concat_tables(terms))
 
     def _of_first(self, operator: Operator, delta: pa.Table) -> pa.Table:
         """The change of an operator that is linear in its first input, for a change of that one."""
-        touched = _touched(operator, [delta], [0])
-        others = [
-            _expanded(self._input(operator, place, dict(enumerate(touched.columns)), new=True))
-            for place in range(1, len(operator.inputs))
-        ]
-        return self._difference(operator, [_expanded(delta, -1), *others], [_expanded(delta), *others])
+        wanted = dict(enumerate(_touched(operator, {0: delta}).columns))
+        others = [_repeated(self._input(operator, place, wanted, new=True)) for place in range(1, len(operator.inputs))]
+        return _difference(operator, [_repeated(delta, -1), *others], [_repeated(delta), *others])
 
-    def _of_parts(self, operator: Operator, deltas: Sequence[pa.Table], changed: Sequence[int]) -> pa.Table:
-        """The change of an operator in the parts that a change touches."""
-        if not any(len(deltas[place]) for place in changed):
-            return no_rows(plain_schema(operator.schema).append(pa.field(COUNT, pa.int64())))
-        touched = _touched(operator, [deltas[place] for place in changed], changed)
+    def _of_parts(self, operator: Operator, changed: Mapping[int, pa.Table]) -> pa.Table:
+        """The change of an operator in the parts that changes of its inputs touch; other inputs are as they were."""
+        touched = _touched(operator, changed)
         wanted = dict(enumerate(touched.columns))
         old = [self._input(operator, place, wanted, new=False) for place in range(len(operator.inputs))]
-        new = [net(pa.concat_tables([rows, delta])) for rows, delta in zip(old, deltas, strict=True)]
+        new = list(old)
+        for place, delta in changed.items():
+            read = operator.inputs[place]
+            if len(read.occurrences) == 1 and not read.operators:
+                new[place] = self._input(operator, place, wanted, new=True)
+            else:  # adding the change is less work than computing it again
+                new[place] = pa.concat_tables([old[place], delta])
         parts = touched if touched.num_columns else None
-        return self._difference(operator, [_expanded(one) for one in old], [_expanded(one) for one in new], parts)
-
-    def _difference(
-        self, operator: Operator, old: list[pa.Table], new: list[pa.Table], parts: pa.Table | None = None
-    ) -> pa.Table:
-        return difference(_computed(operator, old, parts), _computed(operator, new, parts)).rows
+        return _difference(operator, list(map(_repeated, old)), list(map(_repeated, new)), parts)
 
 
-def _touched(operator: Operator, deltas: Sequence[pa.Table], places: Sequence[int]) -> pa.Table:
-    """The parts that changes of these inputs touch, as the values that make them."""
+def _difference(
+    operator: Operator, old: Sequence[pa.Table], new: Sequence[pa.Table], parts: pa.Table | None = None
+) -> pa.Table:
+    """What an operator gives over new inputs and does not over old ones, with `_count`."""
+    return difference(_computed(operator, old, parts), _computed(operator, new, parts)).rows
+
+
+def _touched(operator: Operator, changed: Mapping[int, pa.Table]) -> pa.Table:
+    """The parts that changes of inputs, by their places, touch: the values that make them."""
     names = [f"p{place}" for place in range(len(operator.parts[0]))]
-    tables = [
-        delta.select(list(operator.parts[place])).rename_columns(names)
-        for delta, place in zip(deltas, places, strict=True)
-    ]
+    tables = [delta.select(list(operator.parts[place])).rename_columns(names) for place, delta in changed.items()]
     return pa.concat_tables(tables) if names else pa.table({})
 
 
-def _expanded(rows: pa.Table, sign: int = 1) -> pa.Table:
-    """Rows that have a count of this sign, as often as it says."""
+def _repeated(rows: pa.Table, sign: int = 1) -> pa.Table:
+    """Rows that have a count of this sign, net, as often as it says."""
+    counts = np.asarray(rows.column(COUNT), dtype=np.int64) * sign
+    if (counts == 1).all():
+        return rows.drop_columns([COUNT])
+    rows = net(rows)
     counts = np.asarray(rows.column(COUNT), dtype=np.int64) * sign
     plain = rows.drop_columns([COUNT])
-    if (counts == 1).all():
-        return plain
     return plain.take(pa.array(np.repeat(np.arange(len(counts)), np.maximum(counts, 0))))
 
 
-def _computed(operator: Operator, inputs: Sequence[pa.Table], parts: pa.Table | None = None) -> pa.Table:
-    return restore(operator_rows(operator, inputs, parts), plain_schema(operator.schema))
+def _computed(operator: Operator, inputs: Iterable[pa.Table], parts: pa.Table | None = None) -> pa.Table:
+    return restore(operator_rows(operator, list(inputs), parts), plain_schema(operator.schema))

@@ -39,6 +39,9 @@ from strandline.whatif import WhatIfReader, chain_of, rows_between
 from strandline.whatif import definitions as what_ifs
 from strandline.whatif import is_hidden as is_of_what_ifs
 
+MOST = 8
+"""Of so many rows, one whose key is sought is enough to read all of them."""
+
 
 @dataclass(frozen=True)
 class Sought:
@@ -103,9 +106,16 @@ class StoreState:
             wanted = _some(columns, self.record(relation))
             rows = self._what_if(relation).rows(tuple(dict.fromkeys([*wanted, *filters])), None, ALL)
             return rows.filter(pa.array(_meets(rows, filters))).select(wanted) if filters else rows
-        if sought.keys is not None:
+        if sought.keys is not None and not self._are_most(relation, sought.keys):
             return self._rows_of_keys(relation, columns, sought.keys)
+        if sought.keys is not None:
+            filters = _filters({name: sought.keys.column(name) for name in sought.keys.column_names})
         return self._rows_of_values(relation, columns, filters) if filters else self.rows(relation, columns)
+
+    def _are_most(self, relation: str, keys: pa.Table) -> bool:
+        """Whether so many keys are sought that all pages are read sooner than found."""
+        many = self.count(relation) // MOST
+        return len(keys) > many and len(keys.column(0).unique()) > many
 
     def _rows_of_keys(self, relation: str, columns: Sequence[str], keys: pa.Table) -> pa.Table:
         """The rows whose leading key columns have one of these values, from the pages that can hold such."""

@@ -13,8 +13,10 @@ from strandline.views.definition.definition import (
 )
 from strandline.views.definition.parse import define
 from strandline.views.definition.regenerated import computed, operator_rows, query_sql, with_views
+from strandline.views.definition.set_operations import UNION_ALL
 
 __all__ = [
+    "UNION_ALL",
     "Occurrence",
     "Operator",
     "QualifiedColumn",

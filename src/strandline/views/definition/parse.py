@@ -101,7 +101,9 @@ def _defined(query: exp.Expr, names: _QueryNames) -> ViewDefinition:
         if with_.args.get("recursive"):
             raise NotMaintainable("WITH RECURSIVE: recursion", shown_clause(with_))
         for one in with_.expressions:
-            made = _renamed(_defined(one.this, names), one.args.get("alias"), names.doing)
+            named = one.args["alias"].args.get("columns")
+            made = _defined(with_columns_named(one.this) if named else one.this, names)
+            made = _renamed(made, one.args.get("alias"), names.doing)
             names = replace(names, queries=(*names.queries, (one.alias, made)))
     if isinstance(query, exp.SetOperation):
         sides = (_defined(query.this, names), _defined(query.expression, names))
@@ -180,7 +182,8 @@ class _SelectReader:
             item = place.this
             made = None
             if isinstance(item, exp.Subquery):
-                made = _defined(item.this, self.names)
+                named = item.args.get("alias") is not None and item.args["alias"].args.get("columns")
+                made = _defined(with_columns_named(item.this) if named else item.this, self.names)
             elif isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
                 made = self.names.query(item)
             if made is None:
