@@ -100,6 +100,12 @@ def test_each_occurrence_of_a_self_join_stands_alone() -> None:
         ("select id from orders limit 3", "LIMIT"),
         ("select distinct on (customer) id from orders", "DISTINCT ON"),
         ("select id from orders union all by name select id from customers", "BY NAME"),
+        ("select id from orders where (id, customer) in (select id, id from customers)", "say EXISTS"),
+        (
+            "select id from orders o where exists (select 1 from customers c "
+            "where exists (select 1 from customers d where d.id = o.customer))",
+            "around the one around it",
+        ),
         ("select id from orders where id > all (select id from customers)", "ANY or ALL"),
         ("select id from orders where id = (select max(id) from customers where id < orders.id limit 1)", "LIMIT"),
         ("select id from orders where exists (select random() as r from customers where random() < 1)", "random"),

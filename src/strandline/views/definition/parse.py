@@ -96,21 +96,28 @@ def _defined(query: exp.Expr, names: _QueryNames) -> ViewDefinition:
     from sqlglot import exp
 
     query = query.unnest()
-    with_ = query.args.get("with_")
-    if with_ is not None:
-        if with_.args.get("recursive"):
-            raise NotMaintainable("WITH RECURSIVE: recursion", shown_clause(with_))
-        for one in with_.expressions:
-            named = one.args["alias"].args.get("columns")
-            made = _defined(with_columns_named(one.this) if named else one.this, names)
-            made = _renamed(made, one.args.get("alias"), names.doing)
-            names = replace(names, queries=(*names.queries, (one.alias, made)))
+    names = _with_queries(query, names)
     if isinstance(query, exp.SetOperation):
         sides = (_defined(query.this, names), _defined(query.expression, names))
         return combined(query, sides, names.doing)
     if not isinstance(query, exp.Select):
         raise NotMaintainable(f"{query.key.upper()} can't be followed", shown_clause(query))
     return _SelectReader(query, names).definition()
+
+
+def _with_queries(query: exp.Expr, names: _QueryNames) -> _QueryNames:
+    """The names that a query may use: those around it, and its own WITH."""
+    with_ = query.args.get("with_")
+    if with_ is None:
+        return names
+    if with_.args.get("recursive"):
+        raise NotMaintainable("WITH RECURSIVE: recursion", shown_clause(with_))
+    for one in with_.expressions:
+        named = one.args["alias"].args.get("columns")
+        made = _defined(with_columns_named(one.this) if named else one.this, names)
+        made = _renamed(made, one.args.get("alias"), names.doing)
+        names = replace(names, queries=(*names.queries, (one.alias, made)))
+    return names
 
 
 def _renamed(made: ViewDefinition, alias: exp.TableAlias | None, doing: str) -> ViewDefinition:
@@ -287,9 +294,9 @@ class _SelectReader:
         asked = self.subqueries.get(place.name) if isinstance(place, exp.Column) and place.table == SUBQUERY else None
         if asked is None or not isinstance(asked.node, exp.In) or not isinstance(asked.query, exp.Select):
             return [term]
-        if len(asked.query.expressions) != 1 or asked.query.args.get("with_") is not None:
+        if len(asked.query.expressions) != 1:
             return [term]
-        if _SelectReader(asked.query, self.names, self.scope).correlated() is not None:
+        if _SelectReader(asked.query, _with_queries(asked.query, self.names), self.scope).correlated() is not None:
             return [term]
         questions = negated(asked)
         self.subqueries |= {one.name: one for one in questions}
@@ -311,11 +318,13 @@ class _SelectReader:
     def _answered(self, asked: Subquery) -> QueryRows:
         from sqlglot import exp
 
+        if isinstance(asked.node.this, exp.Tuple):
+            raise NotMaintainable("IN with several columns: say EXISTS", shown_clause(asked.node))
         value = self._qualified(asked.node.this) if isinstance(asked.node, exp.In) else None
         needed = self.rows.needed(self.pending)
         query = asked.query
-        if isinstance(query, exp.Select) and query.args.get("with_") is None:
-            reader = _SelectReader(query, self.names, self.scope)
+        if isinstance(query, exp.Select):
+            reader = _SelectReader(query, _with_queries(query, self.names), self.scope)
             correlated = reader.correlated()
             if correlated is not None:
                 return with_correlated_value(self.rows, asked, correlated, needed, value)

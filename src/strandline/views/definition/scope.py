@@ -178,11 +178,14 @@ class NameScope:
         from sqlglot import exp
 
         parts = list(place.parts)
-        if self.around is not None and not self._knows(parts) and self.around._knows(parts):
-            outer = self.around.qualified(place)
-            for node in list(outer.find_all(exp.Column)):
-                node.set("table", exp.to_identifier(OUTSIDE + node.table, quoted=True))
-            return outer
+        if self.around is not None and not self._knows(parts):
+            if self.around._knows(parts):
+                outer = self.around.qualified(place)
+                for node in list(outer.find_all(exp.Column)):
+                    node.set("table", exp.to_identifier(OUTSIDE + node.table, quoted=True))
+                return outer
+            if self.around.around is not None and self.around.around._knows(parts):
+                raise NotMaintainable("a subquery reads the query around the one around it", shown_clause(place))
         if len(parts) > 1 and any(one.alias.lower() == parts[0].name.lower() for one in self.occurrences):
             alias = self._alias(parts[0])
             name = spelled(parts[1], self.shapes[alias])
