@@ -82,6 +82,8 @@ class _QueryNames:
     relations: Mapping[str, Shape]
     doing: str
     queries: tuple[tuple[str, ViewDefinition], ...] = ()
+    beyond: tuple[NameScope, ...] = ()
+    """The scopes of queries around it, none of whose columns it may read."""
 
     def query(self, table: exp.Table) -> ViewDefinition | None:
         """The WITH query that a mention in FROM means."""
@@ -143,10 +145,12 @@ class _SelectReader:
         self.query = query.copy()
         self.query.set("with_", None)
         self.names = names
+        self.beyond = (*names.beyond, *(() if around is None else (around,)))
         self.inner = self._inlined()
         self.subqueries = taken_out(self.query)
         shapes = {name: Shape(made.schema, made.key) for name, made in self.inner.items()}
-        self.scope = scope_of(self.query, _Visible(names.relations, shapes), names.doing, around)
+        empty = NameScope((), {}, (), frozenset(), names.doing, around, names.beyond)
+        self.scope = scope_of(self.query, _Visible(names.relations, shapes), empty)
         self.aliases = {one.alias.lower(): one.this for one in self.query.expressions if one.alias}
         self.where = self._terms("where")
         self.rows = QueryRows(self.scope, self.inner)
@@ -190,7 +194,8 @@ class _SelectReader:
             made = None
             if isinstance(item, exp.Subquery):
                 named = item.args.get("alias") is not None and item.args["alias"].args.get("columns")
-                made = _defined(with_columns_named(item.this) if named else item.this, self.names)
+                text = with_columns_named(item.this) if named else item.this
+                made = _defined(text, replace(self.names, beyond=self.beyond))
             elif isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
                 made = self.names.query(item)
             if made is None:
@@ -296,7 +301,8 @@ class _SelectReader:
             return [term]
         if len(asked.query.expressions) != 1:
             return [term]
-        if _SelectReader(asked.query, _with_queries(asked.query, self.names), self.scope).correlated() is not None:
+        names = replace(_with_queries(asked.query, self.names), beyond=self.beyond)
+        if _SelectReader(asked.query, names, self.scope).correlated() is not None:
             return [term]
         questions = negated(asked)
         self.subqueries |= {one.name: one for one in questions}
@@ -324,13 +330,14 @@ class _SelectReader:
         needed = self.rows.needed(self.pending)
         query = asked.query
         if isinstance(query, exp.Select):
-            reader = _SelectReader(query, _with_queries(query, self.names), self.scope)
+            names = replace(_with_queries(query, self.names), beyond=self.beyond)
+            reader = _SelectReader(query, names, self.scope)
             correlated = reader.correlated()
             if correlated is not None:
                 return with_correlated_value(self.rows, asked, correlated, needed, value)
         if isinstance(asked.node, exp.Exists):
             query = asks_whether(query)
-        made = _defined(with_columns_named(query), self.names)
+        made = _defined(with_columns_named(query), replace(self.names, beyond=(*self.beyond, self.scope)))
         if len(made.schema) != 1:
             raise SqlError(f"a subquery gives {len(made.schema)} columns instead of one", doing=self.names.doing)
         if value is None and has_one_row(query):

@@ -132,6 +132,8 @@ class NameScope:
     doing: str
     around: NameScope | None = None
     """The scope of the query around this one: names that are unknown here may be known there."""
+    beyond: tuple[NameScope, ...] = ()
+    """Those further out, whose columns can't be followed from here."""
 
     @property
     def conditions(self) -> tuple[exp.Expr, ...]:
@@ -178,14 +180,13 @@ class NameScope:
         from sqlglot import exp
 
         parts = list(place.parts)
-        if self.around is not None and not self._knows(parts):
-            if self.around._knows(parts):
-                outer = self.around.qualified(place)
-                for node in list(outer.find_all(exp.Column)):
-                    node.set("table", exp.to_identifier(OUTSIDE + node.table, quoted=True))
-                return outer
-            if self.around.around is not None and self.around.around._knows(parts):
-                raise NotMaintainable("a subquery reads the query around the one around it", shown_clause(place))
+        if self.around is not None and not self._knows(parts) and self.around._knows(parts):
+            outer = self.around.qualified(place)
+            for node in list(outer.find_all(exp.Column)):
+                node.set("table", exp.to_identifier(OUTSIDE + node.table, quoted=True))
+            return outer
+        if not self._knows(parts) and any(one._knows(parts) for one in self.beyond):
+            raise NotMaintainable("a subquery reads the query around the one around it", shown_clause(place))
         if len(parts) > 1 and any(one.alias.lower() == parts[0].name.lower() for one in self.occurrences):
             alias = self._alias(parts[0])
             name = spelled(parts[1], self.shapes[alias])
@@ -217,12 +218,9 @@ class NameScope:
         return SqlError(f"there is no column {identifier.name!r}", doing=self.doing, hint=f"{meant} {shown}".strip())
 
 
-def scope_of(
-    query: exp.Select, relations: Mapping[str, Shape], doing: str, around: NameScope | None = None
-) -> NameScope:
-    """The scope that a FROM clause and its joins make."""
-    scope = NameScope((), {}, (), frozenset(), doing, around)
-    scope = _with_table(scope, query.args["from_"].this, relations)
+def scope_of(query: exp.Select, relations: Mapping[str, Shape], empty: NameScope) -> NameScope:
+    """The scope that a FROM clause and its joins make; `empty` knows those around it."""
+    scope = _with_table(empty, query.args["from_"].this, relations)
     for join in query.args.get("joins") or ():
         side = join_side(join)
         before = scope
