@@ -69,6 +69,19 @@ def test_states_branches_columns_and_conditions_are_chosen_by_options(registered
     assert "column 'id' of string was asked for, but it is bigint" in refused(wrong.collect)
 
 
+def test_a_view_is_a_table_of_its_rows(registered: Any, shop: Store) -> None:
+    shop.view("few", "select id, qty * 2 as twice, name from orders where id < 5")
+    few = registered.read.format("strandline").option("table", "few")
+    frame = few.load(shop.url)
+    shop.table("orders").delete(where="id = 2")
+    assert sorted(frame.select("id", "twice").collect()) == [(n, 200) for n in range(5)]
+    chosen = few.option("where", "id > 1").option("columns", "name,id").load(shop.url)
+    assert sorted(chosen.collect()) == [("n3", 3), ("n4", 4)]
+    assert "no column 'idd'" in refused(lambda: few.option("where", "idd > 1").load(shop.url).collect())
+    joined = "select few.name, orders.qty from few join orders using (id) order by few.name"
+    assert shop.query(joined, runner="spark").to_pylist() == shop.query(joined, runner="inline").to_pylist()
+
+
 def test_changes_are_rows(registered: Any, shop: Store) -> None:
     shop.table("orders").delete(where="id = 20")
     changes = orders(registered, shop, since="monday")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.values.arrow_strategies import arrays
 
-from strandline.errors import SchemaError, SqlError
+from strandline.errors import NotFound, SchemaError, SqlError
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
 from strandline.values import in_sql_type, unequal
@@ -134,3 +134,22 @@ def test_a_query_over_any_type_gives_its_values_or_says_why_not(array: pa.Array)
         assert found.is_null().to_pylist() == wanted.is_null().to_pylist()
         if found.type == wanted.type:
             assert not unequal(found, wanted).any()
+
+
+def test_views_are_read_by_name_with_tables_at_one_state() -> None:
+    text = "select w.k, w.x, count(*) as n from W join b on w.k = b.k where w.x > 0 group by all order by all"
+    inline = text.replace("from W", "from (select k, max(x + 1) as x from a where x < 40 group by k) as w")
+    with create_on(MemoryStorage()) as store:
+        store.create_table("a", A, key="id")
+        store.create_table("b", B, key="id")
+        store.view("v", "select k, x + 1 as x from a where x < 40")
+        store.view("w", "select k, max(x) as x from v group by k", strict=False)
+        assert store.query(text).to_pylist() == store.query(inline).to_pylist() != []
+        with store.snapshot() as before:
+            store.table("a").delete(where="id = 3")
+            store.view("v", "select k, 0 as x from a")
+            assert store.query(text, at=before).to_pylist() == store.query(inline, at=before).to_pylist()
+            assert store.query(text).to_pylist() == []
+            assert len(store.changes("v", since=before)) > 0
+        with pytest.raises(NotFound, match=r"there is no table vv.* a, b, v, w"):
+            store.query("select * from vv")

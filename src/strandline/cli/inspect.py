@@ -47,7 +47,7 @@ def query(
     as_json: bool,
     runner: str,
 ) -> int:
-    """Runs a query over the tables of STORE and prints its rows.
+    """Runs a query over the tables, what-ifs and views of STORE, all at one state, and prints its rows.
 
     With --json all rows are printed, as the list `rows` of one object.
 

@@ -1,5 +1,5 @@
-"""The data sources: `strandline`, a table or what-if of a store at one state or what changed in it; `strandline.diff`,
-what changed between two extracts.
+"""The data sources: `strandline`, a table, what-if or view of a store at one state, or what changed in it;
+`strandline.diff`, what changed between two extracts.
 
 Spark makes an instance and asks its schema when `load()` is called, and pickles it; that pins the state, or runs the
 differential, in the process that called `register`. Reading is planned later, from the pickled instance, so every
@@ -35,9 +35,12 @@ from strandline.spark_source.readers import (
     ChangeRows,
     PrunedTableRows,
     TableRows,
+    ViewRows,
     WhatIfRows,
+    holds_view,
     holds_what_if,
     table_schema,
+    view_schema,
     what_if_schema,
 )
 from strandline.spark_source.stream import COMMIT, ChangeStream, RefusedStream
@@ -74,6 +77,8 @@ class TableSource(DataSource):  # type: ignore[misc]
                 return ChangeRows(content, wanted)
             if holds_what_if(content, request.table):
                 return WhatIfRows(content, request.table, wanted, request.where)
+            if holds_view(content, request.table):
+                return ViewRows(content, request, wanted)
             kind = PrunedTableRows if request.pushdown else TableRows
             return kind(content, request.table, wanted, request.where)
 
@@ -107,6 +112,8 @@ class TableSource(DataSource):  # type: ignore[misc]
         if request.as_of is not None:
             hint = "Use at; as_of chooses the changes of a what-if"
             raise InputError(f"{request.table} is no what-if", doing="reading as of a date", hint=hint)
+        if holds_view(content, request.table):
+            return view_schema(content, request)
         return table_schema(content, request)
 
     def _content_of(self, request: ReadRequest) -> PinnedState | ChangeParts:

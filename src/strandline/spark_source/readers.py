@@ -1,5 +1,6 @@
 """Readers of the batch sources, pickled to Spark's workers: the rows of a table at a pinned state, one Spark partition
-for each group of neighbouring pages; the rows of a what-if, one for each key range; a change set, one for each part.
+for each group of neighbouring pages; the rows of a what-if, one for each key range; those of a view; a change set, one
+for each part.
 
 Spark's filters become SQL conditions where that is exact; the others are left to Spark.
 """
@@ -36,6 +37,7 @@ from strandline.spark_source.options import ReadRequest, without_traceback
 from strandline.storage import open_storage
 from strandline.tables import ROW, PageCache, TableReader, key_bounds
 from strandline.values import is_plain_text, quoted, quoted_text, spark_table
+from strandline.views import JoinRunner, KnownViews, StoreState, Subscription, regenerate, subscribe
 from strandline.whatif import WhatIfRelation, is_what_if, relation_of
 
 _COMPARISONS: dict[type[Filter], str] = {
@@ -221,6 +223,49 @@ def what_if_schema(pinned: PinnedState, request: ReadRequest) -> pa.Schema:
 
 def _view(pinned: PinnedState) -> ReadView:
     return ReadView(pinned.state, Objects(open_storage(pinned.url)))
+
+
+class ViewRows(DataSourceReader):  # type: ignore[misc]
+    """Pickled to Spark's workers: a state, a view, the columns to give, the condition that rows satisfy.
+
+    One task computes the view, as `View.to_arrow` does: `View.to_spark` does so in many.
+    """
+
+    def __init__(self, pinned: PinnedState, request: ReadRequest, schema: pa.Schema) -> None:
+        self.pinned = pinned
+        self.request = request
+        self.schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with without_traceback():
+            known = _known_views(self.pinned)
+            wanted = _wanted(known, self.request)
+            rows = regenerate(wanted.whole, known.state, JoinRunner("inline"))
+            yield from batches(wanted.restricted(rows), self.schema)
+
+
+def holds_view(pinned: PinnedState, name: str) -> bool:
+    """Whether a pinned state has a view of that name, and no table."""
+    known = _known_views(pinned)
+    return name in known.records and not known.state.is_table(name)
+
+
+def view_schema(pinned: PinnedState, request: ReadRequest) -> pa.Schema:
+    """The columns that a request can give; a mistake in its condition is an error now."""
+    if request.pushdown:
+        raise InputError("a view takes no filters from Spark", doing="reading a view", hint="Use where instead")
+    return _wanted(_known_views(pinned), request).schema
+
+
+def _known_views(pinned: PinnedState) -> KnownViews:
+    return KnownViews(StoreState(_view(pinned), PageCache(limit=0)))
+
+
+def _wanted(known: KnownViews, request: ReadRequest) -> Subscription:
+    return subscribe(known.definition(request.table), request.where, list(request.columns) or None)
 
 
 class ChangeRows(DataSourceReader):  # type: ignore[misc]

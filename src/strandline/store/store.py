@@ -41,6 +41,7 @@ from strandline.store.snapshot import Snapshot, user_tables
 from strandline.store.table import Table
 from strandline.store.what_if import WhatIf, open_what_if, what_if_at, what_if_readers
 from strandline.tables import (
+    VIEWS,
     PageCache,
     Query,
     TableRelation,
@@ -143,14 +144,25 @@ class Store:
         return self.pages.log()
 
     def changes(self, table: str, *, since: Any, until: Any = None) -> Changes:
-        """What changed in a table or what-if from one state to another, or to now: only pages that differ are read.
+        """What changed in a table, what-if or view from one state to another, or to now: only pages that differ are
+        read.
 
         `until` may be the older one. Columns go by what they are, under the names that they have at `until`.
         """
         with self.state(since) as older, self.state(until) as newer:
+            if self._is_view(table, newer):
+                return self.view(table).changes(since=older, until=newer)
             if is_what_if(newer, self.cache, table):
                 return Changes.of(changes_between(self.cache, table, older, newer))
             return Changes.of(table_changes(self.cache, self.name_at(table, newer, older), older, newer))
+
+    def _is_view(self, name: str, state: ReadView) -> bool:
+        """Whether a state has a view of that name, and no table."""
+        if state.find_domain(name) is not None or state.find_domain(VIEWS) is None:
+            return False
+        from strandline.store.view import view_readers
+
+        return name in view_readers(self, state, "auto")
 
     def all_changes(self, *, since: Any, until: Any = None) -> StoreChanges:
         """What changed in every table from one state to another, or to now; which came, went, or were renamed."""
@@ -244,16 +256,25 @@ class Store:
         return page_frame(replace(relation, bounds=bounds), names, checked, self.session)
 
     def query(self, sql: str, *, at: Any = None, runner: str = "auto") -> pa.Table:
-        """The result of an SQL query over tables and what-ifs: by DuckDB here, or by Spark when they are large.
+        """The result of an SQL query over tables, what-ifs and views: by DuckDB here, or by Spark when they are large.
 
         All that it reads is of one state, wherever it runs.
         """
+        from strandline.store.view import View, view_readers
+
         with self.hold(at) as snapshot:
-            query = Query(sql, snapshot.view, self.cache, what_if_readers(snapshot.view, self.cache))
-            if runs_on_spark(runner, query.bytes):
-                relations = {name: self.named(name, snapshot) for name in query.columns}
-                return query.on_spark({n: self._frame_of(relations[n], names) for n, names in query.columns.items()})
-            return query.in_process()
+            views = view_readers(self, snapshot.view, runner)
+            query = Query(sql, snapshot.view, self.cache, {**views, **what_if_readers(snapshot.view, self.cache)})
+            if not runs_on_spark(runner, query.bytes):
+                return query.in_process()
+            held, frames = [], {}
+            for name, columns in query.columns.items():
+                if name in views and snapshot.view.find_domain(name) is None:
+                    frames[name] = View(self, name).to_spark(at=snapshot, session=self.session).select(*columns)
+                else:
+                    held.append(self.named(name, snapshot))
+                    frames[name] = self._frame_of(held[-1], columns)
+            return query.on_spark(frames)
 
     # Tables and transactions
 

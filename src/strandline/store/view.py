@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from strandline.changes import Changes
 from strandline.errors import InputError, InUse, NotFound, SqlError, StrandlineError
-from strandline.pages import TemporaryVersion
+from strandline.pages import ReadView, TemporaryVersion
 from strandline.relations import Address, parse_address, same_place
 from strandline.replication import Copy, ViewSender, copy_definition, dropped_on_error, open_target, source_of
 from strandline.tables import COPIES, VIEWS, TableTransaction
@@ -22,7 +23,9 @@ from strandline.views import (
     MAINTAIN,
     POLICIES,
     STRICT,
+    JoinRunner,
     KnownViews,
+    StoreState,
     TwoStates,
     ViewCopyRecord,
     ViewDefinition,
@@ -305,6 +308,42 @@ def drop_view(host: ViewHost, name: str) -> None:
                 end(transaction, known.state.view, name)
 
     host.autocommit(work)
+
+
+@dataclass(frozen=True)
+class ViewReader:
+    """A view at one state, as a query reads it."""
+
+    definition: ViewDefinition
+    state: StoreState
+    running: JoinRunner
+
+    @property
+    def schema(self) -> ViewReader:
+        return self
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        return tuple(self.definition.schema.names)
+
+    @property
+    def bytes(self) -> int:
+        """The size of what it is computed from."""
+        return sum(self.state.bytes(relation) for relation in self.definition.relations)
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        rows = regenerate(self.definition, self.state, self.running)
+        return rows if columns is None else rows.select(list(columns))
+
+
+def view_readers(host: ViewHost, state: ReadView, runner: str) -> dict[str, Callable[[], ViewReader]]:
+    """The views of a state by name, to be read as that state has them."""
+    known = KnownViews(StoreState(state, host.cache), host)
+
+    def reader(name: str) -> ViewReader:
+        return ViewReader(known.definition(name), known.state, host.running(runner))
+
+    return {name: partial(reader, name) for name in known.records}
 
 
 def list_views(host: ViewHost) -> list[ViewListing]:

@@ -21,7 +21,6 @@ from strandline.pages import ReadView
 from strandline.tables.page_cache import PageCache
 from strandline.tables.page_files import PageFiles, page_files
 from strandline.tables.scan import TableReader
-from strandline.tables.schema import TableSchema
 from strandline.values import check_microseconds, free_name, in_sql_type, parse_query
 
 if TYPE_CHECKING:
@@ -30,11 +29,16 @@ if TYPE_CHECKING:
 _DOING = "running a query"
 
 
+class ShownColumns(Protocol):
+    @property
+    def shown(self) -> tuple[str, ...]: ...
+
+
 class QueryableRelation(Protocol):
     """What a query can be about: a table at a state, or what others read like one."""
 
     @property
-    def schema(self) -> TableSchema: ...
+    def schema(self) -> ShownColumns: ...
 
     @property
     def bytes(self) -> int: ...

@@ -47,6 +47,7 @@ from strandline.views.refresh import NetDifference, RefreshContext, refresh_cont
 from strandline.views.regeneration import in_spark_sql, on_spark, regenerate
 from strandline.views.relevance import Why, why
 from strandline.views.retention import collapse_unused, duration, expire, release
+from strandline.views.store_state import StoreState
 from strandline.views.subscription import Subscription, subscribe
 
 __all__ = [
@@ -72,6 +73,7 @@ __all__ = [
     "RefreshContext",
     "Seen",
     "Shape",
+    "StoreState",
     "Subscription",
     "TwoStates",
     "ViewCopyRecord",
