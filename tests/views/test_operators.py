@@ -137,6 +137,28 @@ def test_sums_of_floats_do_not_drift() -> None:
         assert multiset(view.to_arrow()) == total
 
 
+def test_a_view_tells_how_changes_go_through_it() -> None:
+    with create_on(MemoryStorage()) as store:
+        shop(store)
+        named = store.view(
+            "named",
+            "select c.name, count(*) as n, sum(o.price) as total from orders o "
+            "left join customers c on o.customer = c.id group by c.name having count(*) > 1",
+        )
+        page = (Path(__file__).parents[2] / "docs" / "views.md").read_text("utf-8")
+        assert f"```text\n{named.explain()}\n```" in page
+        best = store.view("best", "select id from orders union all (select id from customers order by name limit 2)")
+        assert best.explain().splitlines() == [
+            "UNION ALL: a change of an input is a change of the result",
+            "  select id from orders",
+            "  LIMIT: computed again as a whole",
+            "    select id, name from customers",
+        ]
+        assert store.view("orders").explain() == "select id, customer, price, note from orders"
+        first = store.view("first", "select first(id) as id from orders", strict=False)
+        assert first.explain().startswith("computed anew each time: first() may depend")
+
+
 def test_irrelevant_rows_are_told_below_operators_too() -> None:
     with create_on(MemoryStorage()) as store:
         shop(store)

@@ -50,8 +50,8 @@ def view() -> None:
 def create(store: str, name: str, sql: str, as_json: bool, **given: Any) -> int:
     """Define a view NAME by one SELECT, or give an existing one a new text.
 
-    Select, project with expressions, and inner joins are followed by differences; with --no-strict anything else is
-    computed anew each time.
+    Joins of all kinds, groups, subqueries, windows and set operations are followed by differences; with --no-strict
+    what is not (chance, the clock, what depends on the order of rows) is computed anew each time.
 
     \b
     Example:
@@ -92,6 +92,27 @@ def list_(store: str, as_json: bool) -> int:
         for one in views:
             if one["trouble"]:
                 say(f"{one['name']} can't be read: {one['trouble']}.")
+    return 0
+
+
+@view.command()
+@store_argument
+@click.argument("name")
+@json_option
+def explain(store: str, name: str, as_json: bool) -> int:
+    """Say how a view is kept by differences: its operators, the result first, and how a change goes through each.
+
+    \b
+    Example:
+      strandline view explain SHOP totals
+    """
+    with tables_of(store) as held:
+        lines = held.view(name).explain().splitlines()
+    if as_json:
+        emit_json({"name": name, "lines": lines})
+    else:
+        for line in lines:
+            click.echo(line)
     return 0
 
 

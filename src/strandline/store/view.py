@@ -39,6 +39,7 @@ from strandline.views import (
     in_spark_sql,
     keep,
     on_spark,
+    outline,
     put,
     read_views,
     regenerate,
@@ -145,6 +146,10 @@ class View(ArrowRows):
         with read_views(self._host, since) as older, read_views(self._host, until) as newer:
             states = TwoStates(older.state, newer.state)
             return Changes.of(changes_of_view(newer.definition(self.name), states, self._host.running(runner)))
+
+    def explain(self) -> str:
+        """How it is kept by differences: its operators, and how a change goes through each, the result first."""
+        return "\n".join(outline(self.definition))
 
     def why(self, change: Any, relation: str | None = None) -> list[Why]:
         """For each row of a change whether it can matter here, and if not, why not, without any join.

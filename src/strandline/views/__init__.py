@@ -1,6 +1,6 @@
 """Remote views by difference tables (Chao, Diehr & Saharia 1996).
 
-define, ViewDefinition         what a view is: select, project, inner joins
+define, ViewDefinition         what a view is: select, project and join over relations and operators
 read_views, KnownViews         what a store says of its views at one state
 refresh_context                what a refresh of a copy reads, and its difference
 """
@@ -21,7 +21,7 @@ from strandline.views.catalog import (
 )
 from strandline.views.change_feed import ChangeFeed, FeedOffset, FirstSplit, changes_of_view, followers, forget, inserts
 from strandline.views.cost import Choice, messages
-from strandline.views.definition import Shape, ViewDefinition, define
+from strandline.views.definition import Shape, ViewDefinition, define, outline
 from strandline.views.delta_query import TwoStates
 from strandline.views.dependencies import check_dependents, relations_named
 from strandline.views.difference_table import end, try_entering
@@ -101,6 +101,7 @@ __all__ = [
     "load",
     "messages",
     "on_spark",
+    "outline",
     "prices",
     "put",
     "read_views",

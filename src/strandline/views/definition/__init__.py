@@ -11,6 +11,7 @@ from strandline.views.definition.definition import (
     sql_text,
     unqualified,
 )
+from strandline.views.definition.operator_outline import outline
 from strandline.views.definition.parse import define
 from strandline.views.definition.regenerated import computed, operator_rows, query_sql, with_views
 from strandline.views.definition.set_operations import UNION_ALL
@@ -28,6 +29,7 @@ __all__ = [
     "equalities_of",
     "flattened",
     "operator_rows",
+    "outline",
     "query_sql",
     "sql_text",
     "unqualified",
