@@ -137,6 +137,26 @@ def test_sums_of_floats_do_not_drift() -> None:
         assert multiset(view.to_arrow()) == total
 
 
+def test_joins_below_operators_run_on_spark(spark: object, tmp_path: Path) -> None:
+    from strandline.store import create
+
+    with create(tmp_path / "shop") as store:
+        shop(store)
+        sql = (
+            "select c.name, count(*) as n, min(o.price) as least from orders o join customers c on o.customer = c.id "
+            "group by c.name having count(*) > (select min(id) from customers)"
+        )
+        view = store.view("v", sql)
+        with store.snapshot() as then:
+            store.table("orders").delete(where="id < 50")
+            assert multiset(view.to_arrow(runner="spark")) == multiset(store.query(sql))
+            assert multiset(view.to_spark().toArrow()) == multiset(store.query(sql))
+            with store.state(then) as older, store.state() as newer:
+                sides = TwoStates(StoreState(older, store.cache), StoreState(newer, store.cache))
+                found = view_delta(view.definition, sides, store.running("spark"))
+            assert after(multiset(view.to_arrow(at=then)), found) == multiset(store.query(sql))
+
+
 def test_a_view_tells_how_changes_go_through_it() -> None:
     with create_on(MemoryStorage()) as store:
         shop(store)

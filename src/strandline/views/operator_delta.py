@@ -22,7 +22,7 @@ import pyarrow as pa
 from strandline.changes import COUNT, difference
 from strandline.values import no_rows, plain_schema, restore
 from strandline.views.definition import UNION_ALL, Operator, Shape, ViewDefinition, operator_rows
-from strandline.views.delta_query import DeltaSides, delta_rows, rows_sought
+from strandline.views.delta_query import DeltaSides, TwoStates, delta_rows, rows_sought
 from strandline.views.join import JoinRunner, net
 from strandline.views.store_state import Sought, StoreState, is_sought
 
@@ -32,6 +32,12 @@ def view_delta(definition: ViewDefinition, sides: DeltaSides, running: JoinRunne
     if not definition.operators:
         return delta_rows(definition, sides, running)
     return delta_rows(definition, OperatorSides.of(definition, sides, running or JoinRunner()), running)
+
+
+def view_rows(definition: ViewDefinition, state: StoreState, running: JoinRunner) -> pa.Table:
+    """All rows of a view at a state: its operators are computed here, the joins below them where `running` says."""
+    sides = OperatorSides.of(definition, TwoStates(state, state), running)
+    return _repeated(rows_sought(definition, sides, Sought(), new=True, running=running))
 
 
 @dataclass(frozen=True)
@@ -48,8 +54,8 @@ class OperatorState(StoreState):
         return relation not in self.operators and super().is_table(relation)
 
     def bytes(self, relation: str) -> int:
-        """Nothing for an operator: its rows are computed here."""
-        return 0 if relation in self.operators else super().bytes(relation)
+        """Less than any limit for an operator: its rows are computed here."""
+        return -1 if relation in self.operators else super().bytes(relation)
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from strandline.changes import COUNT
+from strandline.engine import SparkRunner, choose_runner
 from strandline.tables import spark_query
 from strandline.values import plain_schema, restore
 from strandline.views.definition import ViewDefinition, computed, query_sql
 from strandline.views.join import Join, JoinRunner, joined, run_join
+from strandline.views.operator_delta import view_rows
 from strandline.views.store_state import StoreState
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ def regenerate(definition: ViewDefinition, state: StoreState, running: JoinRunne
     schema = plain_schema(definition.schema)
     for relation in definition.relations:
         state.check(relation, f"computing view {definition.name!r}")
+    if definition.operators and _runs_on_spark(definition, state, running):
+        return restore(view_rows(definition, state, running), schema)
     if definition.regenerated or definition.operators:
         tables = {relation: state.rows(relation, columns) for relation, columns in _columns_read(definition, state)}
         return restore(computed(query_sql(definition), tables, f"computing view {definition.name!r}"), schema)
@@ -43,6 +47,14 @@ def regenerate(definition: ViewDefinition, state: StoreState, running: JoinRunne
     else:
         rows = joined(join, known)
     return restore(rows.drop_columns([COUNT]), schema)
+
+
+def _runs_on_spark(definition: ViewDefinition, state: StoreState, running: JoinRunner) -> bool:
+    """Whether what a view reads is large enough for kernels, and these would run on Spark."""
+    sizes = [state.bytes(relation) for relation in definition.relations]
+    if not any(size >= running.inline_limit for size in sizes):
+        return False
+    return isinstance(choose_runner(running.runner, sum(sizes), running.session), SparkRunner)
 
 
 def _columns_read(definition: ViewDefinition, state: StoreState) -> Iterator[tuple[str, tuple[str, ...]]]:
