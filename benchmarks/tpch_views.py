@@ -1,0 +1,125 @@
+"""The 22 queries of TPC-H as views: copies kept by differences while orders come and go; DuckDB recomputes them.
+
+    python -m benchmarks.tpch_views FOLDER            FOLDER has the eight tables as .parquet files
+    python -m benchmarks.tpch_views FOLDER --repeat 3 --json figures.json --only 1 3 13
+
+`tpchgen-cli parquet -s 1 --output-dir FOLDER --tables orders` (and so on) makes the files. A turn is a refresh function
+of the benchmark: one order in a thousand comes with its lines, and one in a thousand goes. Then each copy, in DuckDB,
+is refreshed by its difference, and compared with its view. DuckDB computes the same query over the Parquet files and
+keeps nothing. Shown are medians of processor seconds (user and system, all threads).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from benchmarks.tpch_queries import QUERIES
+
+from strandline.replication import Copy
+from strandline.store import Store, create
+
+T = TypeVar("T")
+KEYS = {
+    "customer": ["c_custkey"],
+    "orders": ["o_orderkey"],
+    "lineitem": ["l_orderkey", "l_linenumber"],
+    "part": ["p_partkey"],
+    "partsupp": ["ps_partkey", "ps_suppkey"],
+    "supplier": ["s_suppkey"],
+    "nation": ["n_nationkey"],
+    "region": ["r_regionkey"],
+}
+
+
+def timed(work: Callable[[], T]) -> tuple[float, T]:
+    """Processor seconds of a call, and what it gives."""
+    started = time.process_time()
+    result = work()
+    return time.process_time() - started, result
+
+
+def recomputed(oracle: duckdb.DuckDBPyConnection, number: int) -> list[Any]:
+    return oracle.execute(QUERIES[number]).fetchall()
+
+
+def shifted(rows: pa.Table, by: int) -> pa.Table:
+    """Rows under new order numbers."""
+    key = rows.schema.field(0)
+    return rows.set_column(0, key, pc.add(rows.column(0), pa.scalar(by, key.type)))
+
+
+def turn(store: Store, number: int, largest: int) -> None:
+    """One order in a thousand comes, with its lines, and one goes."""
+    orders = store.query(f"select * from orders where o_orderkey % 1000 = {number}")
+    lines = store.query(f"select * from lineitem where l_orderkey % 1000 = {number}")
+    with store.transaction() as transaction:
+        transaction.delete("orders", where=f"o_orderkey % 1000 = {500 + number}")
+        transaction.delete("lineitem", where=f"l_orderkey % 1000 = {500 + number}")
+        transaction.insert("orders", shifted(orders, (number + 1) * (largest + 8)))
+        transaction.insert("lineitem", shifted(lines, (number + 1) * (largest + 8)))
+
+
+def measured(folder: Path, place: Path, repeat: int, only: list[int]) -> dict[str, Any]:
+    oracle = duckdb.connect()
+    figures: dict[str, Any] = {}
+    with create(place / "store") as store:
+        for name, key in KEYS.items():
+            store.create_table(name, pq.read_table(folder / f"{name}.parquet"), key=key)
+            oracle.execute(f"create view {name} as from read_parquet('{folder / name}.parquet')")
+        copies: dict[int, Copy] = {}
+        for number in only:
+            view = store.view(f"q{number}", QUERIES[number])
+            copies[number] = view.replicate(f"duckdb:///{place}/copies.duckdb#q{number}")
+            figures[str(number)] = {"refresh": [], "recomputed": [], "messages": [], "method": set()}
+        largest = store.query("select max(o_orderkey) as n from orders").column("n")[0].as_py()
+        for one in range(repeat):
+            turn(store, one, largest)
+            for number, copy in copies.items():
+                figure = figures[str(number)]
+                spent, done = timed(copy.refresh)
+                figure["refresh"].append(spent)
+                figure["messages"].append(done.messages)
+                figure["method"].add(done.method)
+                figure["recomputed"].append(timed(partial(recomputed, oracle, number))[0])
+                if not copy.verify():
+                    raise SystemExit(f"query {number}: the copy is not what the view is")
+    return {
+        number: {
+            name: sorted(value) if name == "method" else statistics.median(value) for name, value in figure.items()
+        }
+        for number, figure in figures.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--only", type=int, nargs="*", default=list(QUERIES))
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="strandline-bench-") as place:
+        figures = measured(given.folder, Path(place), given.repeat, given.only)
+    print(f"{'query':>5} {'refresh':>9} {'DuckDB':>9} {'ratio':>7} {'messages':>9}  method")
+    for number, one in figures.items():
+        ratio = one["refresh"] / max(one["recomputed"], 1e-9)
+        times = f"{one['refresh']:8.2f}s {one['recomputed']:8.2f}s {ratio:7.2f}"
+        print(f"{number:>5} {times} {one['messages']:>9.0f}  {', '.join(one['method'])}")
+    if given.json:
+        given.json.write_text(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()
