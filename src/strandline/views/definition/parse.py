@@ -307,13 +307,14 @@ class _SelectReader:
         questions = negated(asked)
         self.subqueries |= {one.name: one for one in questions}
         has, null, some = (column(SUBQUERY, one.name) for one in questions)
+        terms: list[exp.Expr] = [exp.Not(this=exp.func("coalesce", has, exp.false()))]
+        if _defined(with_columns_named(asked.query), replace(self.names, beyond=self.beyond)).schema.field(0).nullable:
+            terms.append(exp.Not(this=null))
         value = self._qualified(asked.node.this)
-        is_null = exp.Is(this=value.copy(), expression=exp.null())
-        return [
-            exp.Not(this=exp.func("coalesce", has, exp.false())),
-            exp.Not(this=null),
-            exp.or_(exp.Not(this=is_null), exp.Not(this=some)),
-        ]
+        if self.rows.is_nullable(value):
+            is_null = exp.Is(this=value.copy(), expression=exp.null())
+            terms.append(exp.or_(exp.Not(this=is_null), exp.Not(this=some)))
+        return terms
 
     def _answer(self, tree: exp.Expr) -> None:
         """Have the rows hold the values of the subqueries that a tree reads."""

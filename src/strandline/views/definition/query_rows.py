@@ -158,6 +158,10 @@ class QueryRows:
         """The type of an expression."""
         return field_of(OutputColumn("value", self.means(tree)), self.scope).type
 
+    def is_nullable(self, tree: exp.Expr) -> bool:
+        """Whether an expression may be null."""
+        return bool(field_of(OutputColumn("value", self.means(tree)), self.scope).nullable)
+
     def core(self, outputs: Iterable[OutputColumn]) -> ViewDefinition:
         """The definition that shows these expressions, given in terms of FROM."""
         meant = [replace(one, expression=self.means(one.expression)) for one in outputs]
