@@ -179,6 +179,21 @@ def test_a_view_tells_how_changes_go_through_it() -> None:
         assert first.explain().startswith("computed anew each time: first() may depend")
 
 
+def test_a_refresh_tells_what_each_operator_did(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with create_on(MemoryStorage()) as store:
+        shop(store)
+        copy = store.view("totals", REPORTS["totals"]).replicate(f"sqlite:///{tmp_path}/r.db#totals")
+        store.table("orders").update(where="id = 8", set={"price": "price + 1"})
+        with caplog.at_level("INFO", logger="strandline"):
+            copy.refresh()
+        told = [record.getMessage() for record in caplog.records if "GROUP BY" in record.getMessage()]
+        assert told == [
+            "GROUP BY: 43 rows of input 1 read of the parts that changed, as they were",
+            "GROUP BY: 43 rows of input 1 read of the parts that changed, as they are",
+            "GROUP BY: 2 changes of its inputs are 2 of its result",
+        ]
+
+
 def test_irrelevant_rows_are_told_below_operators_too() -> None:
     with create_on(MemoryStorage()) as store:
         shop(store)

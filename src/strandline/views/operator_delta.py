@@ -13,6 +13,7 @@ Nothing is kept from one refresh to the next, so nothing can drift; what is read
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +26,8 @@ from strandline.views.definition import UNION_ALL, Operator, Shape, ViewDefiniti
 from strandline.views.delta_query import DeltaSides, TwoStates, delta_rows, rows_sought
 from strandline.views.join import JoinRunner, net
 from strandline.views.store_state import Sought, StoreState, is_sought
+
+logger = logging.getLogger(__name__)
 
 
 def view_delta(definition: ViewDefinition, sides: DeltaSides, running: JoinRunner | None = None) -> pa.Table:
@@ -104,7 +107,11 @@ class OperatorSides:
         names = operator.parts[place]
         values = {names[one]: column for one, column in wanted.items() if is_sought(column.type)}
         sought = Sought(values=values, nulls=nulls)
-        return rows_sought(operator.inputs[place], self, sought, new=new, running=self.running)
+        rows = rows_sought(operator.inputs[place], self, sought, new=new, running=self.running)
+        parts = " of the parts that changed" if values else ""
+        state = "as they are" if new else "as they were"
+        logger.info("%s: %d rows of input %d read%s, %s", operator.kind, len(rows), place + 1, parts, state)
+        return rows
 
     def _delta(self, operator: Operator) -> pa.Table:
         deltas = [delta_rows(one, self, self.running) for one in operator.inputs]
@@ -116,7 +123,10 @@ class OperatorSides:
         terms += [self._of_parts(operator, changed)] if changed else []
         if not terms:
             return no_rows(plain_schema(operator.schema).append(pa.field(COUNT, pa.int64())))
-        return terms[0] if len(terms) == 1 else net(pa.concat_tables(terms))
+        delta = terms[0] if len(terms) == 1 else net(pa.concat_tables(terms))
+        changes = sum(map(len, deltas))
+        logger.info("%s: %d changes of its inputs are %d of its result", operator.kind, changes, len(delta))
+        return delta
 
     def _of_first(self, operator: Operator, delta: pa.Table) -> pa.Table:
         """The change of an operator that is linear in its first input, for a change of that one."""
