@@ -131,3 +131,19 @@ def test_copies_that_are_due_are_refreshed(command: Command, shop: str, tmp_path
     assert "policy incremental_strict" in command("refresh", shop, "cheap", "--explain").out
     assert "target lag" in command("refresh", "sqlite:///x.db#t", "--due").err
     assert "--all or --due" in command("refresh", shop, "--all", "--due").err
+
+
+def test_a_table_goes_with_its_views_by_cascade(command: Command, shop: str, tmp_path: Path) -> None:
+    command("view", "create", shop, "cheap", CHEAP)
+    command("view", "create", shop, "cheaper", "select id from cheap where price < 5")
+    command("replicate", shop, "cheaper", f"sqlite:///{tmp_path}/c.db#copy")
+    refused = command("drop", shop, "table", "orders", "--confirm")
+    assert (refused.code, "view 'cheap'" in refused.err, "too: cheaper" in refused.err) == (2, True, True)
+    would = command("drop", shop, "table", "orders", "--cascade", "--json").json
+    assert (would["dropped"], would["views"], would["copies"]) == (False, ["cheap", "cheaper"], ["copy"])
+    assert "--cascade" in command("view", "drop", shop, "cheap").err
+    gone = command("view", "drop", shop, "cheaper", "--cascade")
+    assert "cheaper is dropped; the copies copy are forgotten" in gone.err
+    assert "so are the views cheap" in command("drop", shop, "table", "orders", "--cascade", "--confirm").err
+    assert command("view", "list", shop, "--json").json == {"views": []}
+    assert "for tables" in command("drop", shop, "snapshot", "s", "--cascade").err

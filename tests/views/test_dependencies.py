@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,7 +15,7 @@ from tests.examples import examples
 
 from strandline.errors import InUse, StrandlineError
 from strandline.storage import MemoryStorage
-from strandline.store import Store, create_on
+from strandline.store import Dropped, Store, create_on
 
 
 def shop(store: Store) -> None:
@@ -110,6 +113,32 @@ def test_a_table_under_a_what_if_that_a_view_reads_gets_another_name() -> None:
         assert store.view("planned").to_arrow().to_pylist() == [{"k": 2, "x": 6}]
         with pytest.raises(InUse, match="view 'planned' could not be read any more"):
             store.autocommit(lambda tx: tx.rename_column("other", "x", "y"))
+
+
+@pytest.mark.parametrize("maintain", ["eager", "deferred"])
+def test_what_stands_on_something_goes_with_it_by_cascade(tmp_path: Path, maintain: str) -> None:
+    with create_on(MemoryStorage()) as store:
+        shop(store)
+        store.view("apart", "select k from u")
+        low = store.view("low", store.view("low").sql, maintain=maintain)
+        for view, name in (("low", "a"), ("upper", "b"), ("t", "c"), ("apart", "d")):
+            store.view(view).replicate(f"sqlite:///{tmp_path}/f.db#{name}")
+        store.table("t").update(set={"x": "x + 0"})
+        with pytest.raises(InUse, match=r"view 'low' .*concern, too: upper, sums.*cascade"):
+            store.drop_table("t")
+        with pytest.raises(InUse, match=r"copies of it: a, b.*cascade"):
+            low.drop()
+        assert store.view("sums").drop(cascade=True) == Dropped()
+        assert store.drop_table("t", cascade=True) == Dropped(("low", "upper"), ("a", "b", "c"))
+        assert [one.name for one in store.views()] == ["apart"]
+        assert [one.name for one in store.copies()] == ["d"]
+        assert all(store.copy("d").record.id in one.name for one in store.pages.snapshots())
+        assert store.drop_view("apart", cascade=True).copies == ("d",)
+        assert store.pages.snapshots() == []
+        assert store.tables() == ["u"]
+        assert store.check().ok
+    with closing(sqlite3.connect(tmp_path / "f.db")) as left:
+        assert left.execute("select count(*) from a").fetchone() == (1,)
 
 
 COLUMNS = ("k", "x", "y", "z")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 
 import click
 
 from strandline.cli.output import emit_json, say
 from strandline.cli.store_access import (
     STATE,
+    also,
     check_name,
     control,
     iso_time,
@@ -157,29 +159,45 @@ def branches(store: str, as_json: bool) -> int:
 @click.argument("kind", type=click.Choice(["snapshot", "branch", "table"]))
 @click.argument("name")
 @click.option("--confirm", is_flag=True, help="Really drop it; without, only what would happen is said.")
+@click.option("--cascade", is_flag=True, help="Of a table: drop the views that stand on it, too; forget their copies.")
 @version_option
 @json_option
-def drop(store: str, kind: str, name: str, confirm: bool, version: str, as_json: bool) -> int:
+def drop(store: str, kind: str, name: str, version: str, as_json: bool, *, confirm: bool, cascade: bool) -> int:
     """Drops a snapshot, a branch or a table; what nobody else sees is freed.
 
-    Without --confirm nothing is dropped. A table that is dropped stays readable in the snapshots that hold it.
+    Without --confirm nothing is dropped. A table that is dropped stays readable in the snapshots that hold it. A table
+    that views stand on is refused with their names, or they go with it (--cascade).
 
     \b
     Examples:
       strandline drop shop snapshot monday
       strandline drop shop branch idea --confirm
     """
+    if cascade and kind != "table":
+        raise click.UsageError("--cascade is for tables")
     freed = _freed(store, kind, name, version)
+    views, copies = _with_it(store, name, version) if cascade else ((), ())
     if confirm:
-        _drop(store, kind, name, version)
+        _drop(store, kind, name, version, cascade=cascade)
+    told = {"kind": kind, "name": name, "dropped": confirm, "bytes": freed}
     if as_json:
-        emit_json({"kind": kind, "name": name, "dropped": confirm, "bytes": freed})
+        emit_json(told | ({"views": views, "copies": copies} if cascade else {}))
     elif confirm:
-        say(f"The {kind} {name} is dropped; it alone held {byte_count(freed)}.")
+        say(f"The {kind} {name} is dropped; it alone held {byte_count(freed)}{also(views, copies)}.")
     else:
-        size = byte_count(freed)
+        size = byte_count(freed) + also(views, copies)
         say(f"Would drop the {kind} {name}, which alone holds {size}. Nothing was done; add --confirm to do it.")
     return 0
+
+
+def _with_it(store: str, name: str, version: str) -> tuple[Sequence[str], Sequence[str]]:
+    """The views that stand on a table, and the copies of these and of itself."""
+    from strandline.store import standing_on
+    from strandline.views import read_views
+
+    with tables_of(store, version) as opened, read_views(opened) as known:
+        found = standing_on(known, name)
+        return found.views, found.copies
 
 
 def _freed(store: str, kind: str, name: str, version: str) -> int:
@@ -211,10 +229,10 @@ def _freed(store: str, kind: str, name: str, version: str) -> int:
     )
 
 
-def _drop(store: str, kind: str, name: str, version: str) -> None:
+def _drop(store: str, kind: str, name: str, version: str, *, cascade: bool) -> None:
     if kind == "table":
         with tables_of(store, version) as opened:
-            opened.drop_table(name)
+            opened.drop_table(name, cascade=cascade)
         return
     with control(store) as pages:
         if kind == "branch":

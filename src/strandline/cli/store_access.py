@@ -34,6 +34,12 @@ version_option = click.option(
 STATE = "a snapshot, a commit number or a time"
 
 
+def also(views: Sequence[str], copies: Sequence[str]) -> str:
+    """What goes with something that is dropped, in words; nothing if nothing does."""
+    gone = f"; so are the views {', '.join(views)}" if views else ""
+    return gone + (f"; the copies {', '.join(copies)} are forgotten, and keep the rows they have" if copies else "")
+
+
 class NoRows:
     """Installer and validator of the control plane, which commits no rows."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from strandline.cli.output import emit_json, say
-from strandline.cli.store_access import json_option, show_rows, store_argument, tables_of
+from strandline.cli.store_access import also, json_option, show_rows, store_argument, tables_of
 
 SHOWN = ("name", "form", "key", "maintain", "refresh_policy", "copies", "sql")
 
@@ -149,18 +149,21 @@ def why(store: str, name: str, row: str, relation: str | None, as_json: bool) ->
 @view.command()
 @store_argument
 @click.argument("name")
+@click.option("--cascade", is_flag=True, help="Drop the views that stand on it, too, and forget the copies of all.")
 @json_option
-def drop(store: str, name: str, as_json: bool) -> int:
+def drop(store: str, name: str, cascade: bool, as_json: bool) -> int:
     """Drop a view that no copy and no other view stands on.
+
+    With --cascade those go with it; the targets of copies keep the rows that they have.
 
     \b
     Example:
       strandline view drop SHOP cheap
     """
     with tables_of(store) as held:
-        held.drop_view(name)
+        went = held.drop_view(name, cascade=cascade)
     if as_json:
-        emit_json({"dropped": name})
+        emit_json({"dropped": name, **({"views": went.views, "copies": went.copies} if cascade else {})})
     else:
-        say(f"{name} is dropped.")
+        say(f"{name} is dropped{also(went.views, went.copies)}.")
     return 0

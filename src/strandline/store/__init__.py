@@ -11,11 +11,12 @@ from strandline.store.open_store import create, create_on, open, open_on
 from strandline.store.snapshot import Snapshot, table_sizes
 from strandline.store.store import ATTEMPTS, Store, TemporaryStore
 from strandline.store.table import Table
-from strandline.store.view import View, ViewListing
+from strandline.store.view import Dropped, View, ViewListing, standing_on
 from strandline.store.what_if import WhatIf
 
 __all__ = [
     "ATTEMPTS",
+    "Dropped",
     "Exported",
     "Snapshot",
     "Store",
@@ -35,5 +36,6 @@ __all__ = [
     "open",
     "open_on",
     "order_of_views",
+    "standing_on",
     "table_sizes",
 ]

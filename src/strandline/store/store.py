@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from strandline.dumps import Dump
     from strandline.relations import Address
     from strandline.replication import Copy, Refresh
+    from strandline.store.view import Dropped
     from strandline.store.view import View as RemoteView
     from strandline.store.view import ViewListing as ListedView
     from strandline.views import JoinRunner
@@ -298,9 +299,16 @@ class Store:
         self.autocommit(lambda tx: tx.create_table(name, rows, key=key, not_null=not_null))
         return self.table(name)
 
-    def drop_table(self, name: str) -> None:
-        """Drop a table, in a transaction of its own; snapshots keep it."""
+    def drop_table(self, name: str, *, cascade: bool = False) -> Dropped:
+        """Drop a table, in a transaction of its own; snapshots keep it. Views that stand on it are in the way or, with
+        `cascade`, go with it; copies of these and of the table are forgotten then. Says which.
+        """
+        from strandline.store.view import Dropped, drop_table
+
+        if cascade:
+            return drop_table(self, name)
         self.autocommit(lambda tx: tx.drop_table(name))
+        return Dropped()
 
     def autocommit(self, work: Callable[[TableTransaction], R], attempts: int = ATTEMPTS) -> R:
         """Do work in a transaction of its own, again when another one was in its way."""
@@ -485,11 +493,11 @@ class Store:
 
         return list_views(self)
 
-    def drop_view(self, name: str) -> None:
-        """Drop a view that no copy and no other view stands on."""
+    def drop_view(self, name: str, *, cascade: bool = False) -> Dropped:
+        """Drop a view that no copy and no other view stands on, or, with `cascade`, with those: see `View.drop`."""
         from strandline.store.view import drop_view
 
-        drop_view(self, name)
+        return drop_view(self, name, cascade=cascade)
 
     def copies(self) -> list[Copy]:
         """The copies of views and tables."""

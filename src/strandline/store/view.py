@@ -40,6 +40,7 @@ from strandline.views import (
     keep,
     on_spark,
     outline,
+    pins_of,
     put,
     read_views,
     regenerate,
@@ -219,9 +220,11 @@ class View(ArrowRows):
             names = [one.name for one in known.copies.values() if one.view == self.name]
         return [Copy(ViewSender(self._host), name) for name in names]
 
-    def drop(self) -> None:
-        """Drop the view; views that stand on it, and copies of it, must be dropped before."""
-        drop_view(self._host, self.name)
+    def drop(self, *, cascade: bool = False) -> Dropped:
+        """Drop the view. Views that stand on it, and copies, must be dropped before, or go with it (`cascade`): the
+        views are dropped, the copies forgotten, and their targets keep the rows that they have. Says which.
+        """
+        return drop_view(self._host, self.name, cascade=cascade)
 
 
 def create_view(host: ViewHost, wanted: ViewRecord) -> View:
@@ -292,27 +295,62 @@ def open_view(host: ViewHost, name: str) -> View:
     return View(host, name)
 
 
-def drop_view(host: ViewHost, name: str) -> None:
-    """Drop a view that nothing stands on."""
+@dataclass(frozen=True)
+class Dropped:
+    """Views that went, or would go, with what they stand on, and copies that were forgotten with them: their targets
+    keep the rows that they have.
+    """
+
+    views: tuple[str, ...] = ()
+    copies: tuple[str, ...] = ()
+
+
+def drop_view(host: ViewHost, name: str, *, cascade: bool = False) -> Dropped:
+    """Drop a view that nothing stands on or, with `cascade`, with all that does."""
     doing = f"dropping view {name!r}"
     with read_views(host) as known:
         if name not in known.records:
             listed = ", ".join(known.records) or "none"
             raise NotFound(f"there is no view {name!r}", doing=doing, hint=f"The views are: {listed}")
-        held_by = [one.name for one in known.copies.values() if one.view == name]
-        if held_by:
-            raise InUse(f"there are copies of it: {', '.join(held_by)}", doing=doing, hint="Drop those first")
-        above = [one for one in known.records if one != name and _reads(known, one, name)]
-        if above:
-            raise InUse(f"views stand on it: {', '.join(above)}", doing=doing, hint="Drop those first")
+        with_it = standing_on(known, name)
+    hint = "Drop those first, or say cascade=True (--cascade)"
+    if with_it.copies and not cascade:
+        raise InUse(f"there are copies of it: {', '.join(with_it.copies)}", doing=doing, hint=hint)
+    if with_it.views and not cascade:
+        raise InUse(f"views stand on it: {', '.join(with_it.views)}", doing=doing, hint=hint)
+    return host.autocommit(lambda transaction: _drop_all(transaction, host, name))
 
-    def work(transaction: TableTransaction) -> None:
-        remove(transaction, VIEWS, name)
-        with read_views(host) as known:
-            if name in known.segments:
-                end(transaction, known.state.view, name)
 
-    host.autocommit(work)
+def drop_table(host: ViewHost, name: str) -> Dropped:
+    """Drop a table with the views that stand on it; their copies, and its own, are forgotten."""
+
+    def work(transaction: TableTransaction) -> Dropped:
+        went = _drop_all(transaction, host, name)
+        transaction.drop_table(name)
+        return went
+
+    return host.autocommit(work)
+
+
+def standing_on(known: KnownViews, name: str) -> Dropped:
+    """The views that stand on a relation, and the copies of these and of itself."""
+    views = views_above(known, [name])
+    copies = [one.name for one in known.copies.values() if one.view in (name, *views)]
+    return Dropped(tuple(views), tuple(copies))
+
+
+def _drop_all(transaction: TableTransaction, host: ViewHost, name: str) -> Dropped:
+    with read_views(host) as known:
+        went = standing_on(known, name)
+        for view in (name, *went.views):
+            if view in known.records:
+                remove(transaction, VIEWS, view)
+            if view in known.segments:
+                end(transaction, known.state.view, view)
+        for copy in went.copies:
+            remove(transaction, COPIES, copy)
+            transaction.dropped_snapshots += pins_of(host, known.copies[copy].id)
+    return went
 
 
 @dataclass(frozen=True)

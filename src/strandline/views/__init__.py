@@ -42,6 +42,7 @@ from strandline.views.maintenance import (
     retune,
     with_seen,
 )
+from strandline.views.pins import pins_of
 from strandline.views.range_modifications import RangeStatement
 from strandline.views.refresh import NetDifference, RefreshContext, refresh_context
 from strandline.views.regeneration import in_spark_sql, on_spark, regenerate
@@ -102,6 +103,7 @@ __all__ = [
     "messages",
     "on_spark",
     "outline",
+    "pins_of",
     "prices",
     "put",
     "read_views",

@@ -35,18 +35,18 @@ def check_dependents(edit: StateEdit, cache: PageCache) -> None:
         return
     before = KnownViews(StoreState(edit.view, cache))
     after = _KnownAfter(before, EditedState(edit.view, cache, edit))
-    for name in (name for name in before.records if name in after.records):
-        try:
-            before.definition(name)
-        except StrandlineError:
-            continue
-        why = _lost_meaning(name, before, after)
-        if why:
-            raise InUse(
-                f"view {name!r} {why}",
-                doing=f"changing {', '.join(sorted(described))}" if described != [VIEWS] else "defining a view",
-                hint=f"Drop view {name!r} first, or give it another text",
-            )
+    lost = {name: _lost_meaning(name, before, after) for name in before.records if name in after.records}
+    first, *others = (name for name, why in lost.items() if why) if any(lost.values()) else ("",)
+    if not first:
+        return
+    rest = f"; views that it would concern, too: {', '.join(others)}" if others else ""
+    dropped = any(table.dropped for table in edit.domains.values())
+    raise InUse(
+        f"view {first!r} {lost[first]}{rest}",
+        doing=f"changing {', '.join(sorted(described))}" if described != [VIEWS] else "defining a view",
+        hint=f"Drop view {first!r} first, or give it another text"
+        + ("; cascade=True (--cascade) drops the views, too" if dropped else ""),
+    )
 
 
 def relations_named(sql: str) -> list[str]:
@@ -63,6 +63,10 @@ def relations_named(sql: str) -> list[str]:
 
 def _lost_meaning(name: str, before: KnownViews, after: KnownViews) -> str:
     """How a view that could be read would change its meaning; empty if it would not."""
+    try:
+        before.definition(name)
+    except StrandlineError:
+        return ""
     try:
         after.definition(name)
     except StrandlineError as error:
