@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("tests")
 os.environ.setdefault("SPARK_SUBMIT_OPTS", servers.BRIEF)
+# The processes that tests start, and the next run, would compile this package and the tests each time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in its background with interrupts ignored, and the processes of tests would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -49,17 +53,12 @@ def spark() -> Iterator[Any]:
     """The one Spark session of this run, with the engine's sample kernels on its workers."""
     from strandline.engine.spark_session import session
 
+    test = os.environ["PYTEST_CURRENT_TEST"]
+    assert "@spark" in test or "PYTEST_XDIST_WORKER" not in os.environ, f"{test} must name the fixture: it has no group"
     started = session("local[2]")
     started.addArtifacts(str(Path(__file__).parent / "engine" / "sample_kernels.py"), pyfile=True)
     yield started
     started.stop()
-
-
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Server]:
-    """The one standalone cluster of this run, of two workers."""
-    with servers.standalone_cluster(tmp_path_factory.mktemp("cluster")) as server:
-        yield server
 
 
 @pytest.fixture(scope="session")
@@ -71,15 +70,22 @@ def object_store() -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(scope="session")
-def own_disks(tmp_path_factory: pytest.TempPathFactory, object_store: dict[str, str]) -> Iterator[servers.Server]:
-    """The one cluster of this run whose workers share nothing with the driver, but for an S3 that all of them reach."""
+def cluster(tmp_path_factory: pytest.TempPathFactory, object_store: dict[str, str]) -> Iterator[servers.Server]:
+    """The one standalone cluster of this run, of two workers; all of it reaches the S3."""
+    with servers.standalone_cluster(tmp_path_factory.mktemp("cluster"), object_store) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def own_disks(request: pytest.FixtureRequest) -> servers.Server:
+    """The cluster, where its workers share nothing with the driver but that S3 and the folder that is to be shared."""
     if not servers.can_unshare():
         why = "workers can't have disks of their own here: mount namespaces (unshare --mount) are not permitted"
         if os.environ.get("CI"):
             pytest.fail(why)
         pytest.skip(why)
-    with servers.cluster_of_own_disks(tmp_path_factory.mktemp("own-disks"), object_store) as server:
-        yield server
+    found: servers.Server = request.getfixturevalue("cluster")
+    return found
 
 
 @pytest.fixture(scope="session")

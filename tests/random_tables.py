@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,7 +58,8 @@ _LEAVES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.null(), st.none()),
 ]
 _OUTER = [(pa.uuid(), st.sampled_from([b"\x00" * 16, b"a" * 16]))]  # pa.array can't build it inside other types
-_KEYS = [(type_, values) for type_, values in _LEAVES if not (pt.is_null(type_) or pt.is_boolean(type_))]
+_KEY = st.sampled_from([found for found in _LEAVES if not (pt.is_null(found[0]) or pt.is_boolean(found[0]))])
+_TAILS = st.sampled_from(["", "1", " x", '"q"', "Ä", "select"])
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Column:
     values: st.SearchStrategy[Any]
 
 
+@functools.cache  # a strategy that is made again is checked again, which costs more than drawing from it
 def typed_values(depth: int = 2) -> st.SearchStrategy[tuple[pa.DataType, st.SearchStrategy[Any]]]:
     """Arrow types that Parquet can carry, each with a strategy of values for `pa.array`, nested up to `depth`."""
     return st.one_of(_nested(depth), st.sampled_from([*_LEAVES, *_OUTER]))
@@ -83,6 +86,7 @@ def _nested(depth: int) -> st.SearchStrategy[tuple[pa.DataType, st.SearchStrateg
     return st.one_of(leaves, inner.flatmap(_lists), structs, _maps(inner))
 
 
+@functools.cache
 def _lists(inner: tuple[pa.DataType, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
     type_, values = inner
     anything = st.lists(nullable(values), max_size=2)
@@ -107,6 +111,7 @@ def _maps(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return inner.map(build)
 
 
+@functools.cache
 def nullable(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.one_of(values, values, values, st.none())
 
@@ -115,8 +120,8 @@ def nullable(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 def columns(draw: st.DrawFn, prefix: str, least: int, most: int, keys: bool = False) -> list[Column]:
     """Columns with names that try a parser: spaces, quotes, case, other scripts."""
     count = draw(st.integers(least, most))
-    kinds = st.sampled_from(_KEYS) if keys else typed_values()
-    tails = draw(st.lists(st.sampled_from(["", "1", " x", '"q"', "Ä", "select"]), min_size=count, max_size=count))
+    kinds = _KEY if keys else typed_values()
+    tails = [draw(_TAILS) for _ in range(count)]
     names = [f"{prefix}{string.ascii_letters[place]}{tail}" for place, tail in enumerate(tails)]
     return [Column(name, *draw(kinds)) for name in names]
 

@@ -44,7 +44,9 @@ QUIET = Path(__file__).parents[2] / "src" / "strandline" / "engine" / "log4j2.pr
 class Server:
     """A server and the one process that drives it: a session costs more than most of what is tried on it."""
 
-    def __init__(self, master: str, environment: dict[str, str]) -> None:
+    def __init__(self, master: str, environment: dict[str, str], shared: Path) -> None:
+        self.shared = shared
+        """A folder that the server's workers see."""
         ours = {"STRANDLINE_MASTER": master, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
         self._driver = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("driver_process.py"))],
@@ -139,34 +141,13 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], host: str = "127.0.0.
     raise AssertionError(f"nothing answers on port {port}")
 
 
-@contextlib.contextmanager
-def standalone_cluster(folder: Path) -> Iterator[Server]:
-    """A master and two workers of one core each, on two hosts by name: a slow task is run twice on two hosts only."""
-    environment = _environment(folder, worker_python(folder / "python"))
-    port = free_port()
-    spark_class = str(SPARK_HOME / "bin" / "spark-class")
-    master = [spark_class, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port)]
-    with contextlib.ExitStack() as running:
-        process = running.enter_context(_process([*master, "--webui-port", str(free_port())], folder, environment))
-        _wait_for(port, process)
-        for name, host in (("one", "127.0.0.1"), ("two", "localhost")):
-            (folder / name).mkdir()
-            worker = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", host, "--cores", "1"]
-            worker += ["--memory", "1g", "--work-dir", str(folder / name), "--webui-port", str(free_port())]
-            running.enter_context(_process([*worker, f"spark://127.0.0.1:{port}"], folder / name, environment))
-        settings = " ".join(f"--conf {name}={value}" for name, value in SPECULATION.items())
-        settings += f" --conf 'spark.executor.extraJavaOptions={BRIEF}'"
-        environment["PYSPARK_SUBMIT_ARGS"] = f"{settings} pyspark-shell"
-        yield running.enter_context(contextlib.closing(Server(f"spark://127.0.0.1:{port}", environment)))
-
-
-OWN_PYTHON = "/mnt/python/bin/python"
 _OWN_DISK = """
-mount --make-rprivate / && mount -t tmpfs tmpfs /mnt && mkdir /mnt/python && mount --bind "$PYTHON_FOLDER" /mnt/python
+mount --make-rprivate / && mount -t tmpfs tmpfs /mnt || exit 1
+mkdir /mnt/shared && mount --bind "$SHARED" /mnt/shared || exit 1
 for folder in $HIDDEN; do mount -t tmpfs tmpfs "$folder" || exit 1; done
-mkdir -p /tmp/work /tmp/scratch && cd /tmp/work && exec "$@"
+mkdir -p "$SHARED" /tmp/work /tmp/scratch && mount --bind /mnt/shared "$SHARED" && cd /tmp/work && exec "$@"
 """
-"""A worker that sees none of the temporary folders of others: its own lie over them, in a namespace of its own."""
+"""A worker that sees but one temporary folder of others: its own lie over all of them, in a namespace of its own."""
 
 
 def _unshare() -> list[str]:
@@ -180,37 +161,53 @@ def can_unshare() -> bool:
 
 
 @contextlib.contextmanager
-def cluster_of_own_disks(folder: Path, settings: dict[str, str]) -> Iterator[Server]:
-    """A master and two workers of one core that share nothing with the driver: no folder, and not its address.
+def standalone_cluster(folder: Path, settings: dict[str, str]) -> Iterator[Server]:
+    """A master and two workers of one core each, on two addresses: a slow task is run twice on two hosts only.
 
-    On one address Spark would read a neighbour's shuffle files from disk. All get `settings` in their environment.
+    Where that is permitted, the workers share nothing with the driver but the server's `shared` folder: on one address
+    Spark would read a neighbour's shuffle files from disk. All get `settings` in their environment.
     """
-    worker_python(folder / "python")
-    environment = {**_environment(folder, Path(OWN_PYTHON)), **settings, "PYTHON_FOLDER": str(folder / "python")}
-    hidden = {os.path.realpath(place) for place in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm")}
-    hidden = {place for place in hidden if os.path.isdir(place)}
-    outer = [place for place in sorted(hidden) if not any(place.startswith(f"{other}/") for other in hidden)]
-    inside = {**environment, "HIDDEN": " ".join(outer), "SPARK_LOCAL_DIRS": "/tmp/scratch", "TMPDIR": "/tmp"}
+    shared, own = folder.resolve() / "shared", can_unshare()
+    environment = {**_environment(folder, worker_python(shared / "python")), **settings}
     port = free_port()
     spark_class = str(SPARK_HOME / "bin" / "spark-class")
     master = [spark_class, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port)]
     with contextlib.ExitStack() as running:
         process = running.enter_context(_process([*master, "--webui-port", str(free_port())], folder, environment))
         _wait_for(port, process)
+        workers = []
         for address in ("127.0.0.2", "127.0.0.3"):
-            worker = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", address, "--cores", "1"]
-            page = free_port()
-            worker += ["--memory", "1g", "--work-dir", "/tmp/work", "--webui-port", str(page)]
-            command = [*_unshare(), "sh", "-c", _OWN_DISK, "sh", *worker, f"spark://127.0.0.1:{port}"]
-            started = running.enter_context(_process(command, folder, {**inside, "SPARK_LOCAL_IP": address}))
-            _wait_for(page, started, address)
+            work, page = folder / address, free_port()
+            work.mkdir()
+            command = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", address, "--cores", "1"]
+            command += ["--memory", "1g", "--work-dir", "/tmp/work" if own else str(work), "--webui-port", str(page)]
+            command += [f"spark://127.0.0.1:{port}"]
+            inside = {**environment, **(_own_disk(shared) if own else {}), "SPARK_LOCAL_IP": address}
+            command = [*_unshare(), "sh", "-c", _OWN_DISK, "sh", *command] if own else command
+            workers.append((page, running.enter_context(_process(command, work, inside)), address))
+        for worker in workers:
+            _wait_for(*worker)
         waiting = "spark.scheduler.m{}RegisteredResources{}"
         both = {"spark.cores.max": "2", waiting.format("in", "Ratio"): "1.0"}  # work begins on both workers
         both[waiting.format("ax", "WaitingTime")] = "120s"
         options = " ".join(f"--conf {name}={value}" for name, value in {**SPECULATION, **both}.items())
         options += f" --conf 'spark.executor.extraJavaOptions={BRIEF}' --conf spark.driver.host=127.0.0.1"
         environment["PYSPARK_SUBMIT_ARGS"] = f"{options} pyspark-shell"
-        yield running.enter_context(contextlib.closing(Server(f"spark://127.0.0.1:{port}", environment)))
+        server = Server(f"spark://127.0.0.1:{port}", environment, shared)
+        yield running.enter_context(contextlib.closing(server))
+
+
+def _own_disk(shared: Path) -> dict[str, str]:
+    """What a worker's environment says of the places that it has for itself."""
+    hidden = {os.path.realpath(place) for place in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm")}
+    hidden = {place for place in hidden if os.path.isdir(place)}
+    outer = [place for place in sorted(hidden) if not any(place.startswith(f"{other}/") for other in hidden)]
+    return {
+        "HIDDEN": " ".join(outer),
+        "SHARED": str(shared),
+        "SPARK_LOCAL_DIRS": "/tmp/scratch",
+        "TMPDIR": "/tmp",
+    }
 
 
 @contextlib.contextmanager
@@ -229,5 +226,5 @@ def connect_server(folder: Path, settings: dict[str, str]) -> Iterator[Server]:
         command += ["--conf", f"{name}={value}"]
     with _process([*command, "spark-internal"], folder, environment) as process:
         _wait_for(port, process)
-        with contextlib.closing(Server(f"sc://127.0.0.1:{port}", environment)) as server:
+        with contextlib.closing(Server(f"sc://127.0.0.1:{port}", environment, folder)) as server:
             yield server

@@ -122,12 +122,13 @@ def test_what_a_user_writes_is_no_interrupt() -> None:
         connection.query("SELECT CAST('it failed: KeyboardInterrupt:' AS INTEGER)")
 
 
-def test_a_process_that_closes_nothing_ends_quietly() -> None:
+def test_a_process_that_closes_nothing_ends_quietly(tmp_path: Path) -> None:
     code = """
-    import strandline as sl, tempfile
-    store = sl.create(tempfile.mkdtemp() + "/store")
+    import strandline as sl
+    store = sl.create("store")
     table = store.create_table("t", [{"id": 1, "x": 1}], key="id")
     table.update(where="id = 1", set={"x": "x + 1"})
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("", "")

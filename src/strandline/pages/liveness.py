@@ -12,6 +12,7 @@ there has ended.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,14 +32,7 @@ class ProcessIdentity:
     @staticmethod
     def of_this_process() -> ProcessIdentity | None:
         """None where the system does not tell."""
-        try:
-            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-                boot = file.read().strip()
-            place = f"{boot} {os.readlink('/proc/self/ns/pid')}"
-        except OSError:
-            return None
-        started = _start(os.getpid())
-        return None if started is None else ProcessIdentity(place, os.getpid(), started)
+        return _identity(os.getpid())
 
     def has_ended(self, own: ProcessIdentity | None) -> bool:
         """Whether it is proved that the process has ended; `own` is who asks."""
@@ -53,6 +47,20 @@ class ProcessIdentity:
         # What can't be read proves nothing. One that is there may be another, which got the same number.
         return _start(self.number) not in (None, self.started)
 
+
+@functools.cache  # every commit asks, and a process stays who it is
+def _identity(number: int) -> ProcessIdentity | None:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+        place = f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return None
+    started = _start(number)
+    return None if started is None else ProcessIdentity(place, number, started)
+
+
+os.register_at_fork(after_in_child=_identity.cache_clear)
 
 ENDED = "ended"
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.replication.annotated.conftest import Source, of_postgres
 from tests.replication.annotated.orders import INSERT, orders, query, rows_at
+from tests.replication.servers import Postgres
 
 from strandline.engine import Attempt, Kernel, Result, WorkItem, kernel
 from strandline.relations.databases.database import Database
@@ -184,12 +185,20 @@ def _stop(*_: object) -> None:
     raise Stopped
 
 
-@pytest.mark.parametrize(("source", "runner"), [("sqlite", "inline"), ("postgres", "spark")], indirect=["source"])
 def test_a_first_copy_is_read_side_by_side_and_does_not_start_over(
-    source: Source, runner: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    sqlite: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if runner == "spark":
-        request.getfixturevalue("spark")
+    stop_and_go_on(sqlite, "inline", monkeypatch)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_first_copy_is_read_side_by_side_on_spark(
+    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_and_go_on(of_postgres(postgres, tmp_path), "spark", monkeypatch)
+
+
+def stop_and_go_on(source: Source, runner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = orders(source, 40)
     pieces_of(monkeypatch, 4)
     url = source.target("duckdb", "copy")
