@@ -36,8 +36,9 @@ def internal_names() -> list[str]:
 
 
 def _names(tree: ast.Module) -> Iterator[str]:
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         if isinstance(node, ast.Call) and _COLUMN_CALLS.fullmatch(_called(node)):
             yield from (name for argument in node.args[:2] for name in _words(argument))
         elif isinstance(node, ast.Assign) and _is_constant(node.targets[0]):

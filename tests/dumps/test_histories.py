@@ -265,4 +265,4 @@ def test_every_dump_of_a_history_restores_to_its_point(kept: int, monkeypatch: p
     monkeypatch.setattr(swap, "LOG_CHUNKS", kept)
     if not kept:
         monkeypatch.setattr(pointer, "INLINE", 4)
-    run_state_machine_as_test(Histories, settings=settings(max_examples=examples(25), stateful_step_count=25))
+    run_state_machine_as_test(Histories, settings=settings(max_examples=examples(25), stateful_step_count=18))
