@@ -25,7 +25,7 @@ from strandline.errors import InputError, StorageError
 Token = NewType("Token", str)
 """Identifies one value of one object, for `compare_and_swap`."""
 
-_SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,199}")
+_NAME = re.compile(r"{0}(?:/{0})*".format(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,199}"))
 _auditing: ContextVar[bool] = ContextVar("strandline_auditing", default=False)
 
 
@@ -104,7 +104,7 @@ def require_auditing() -> None:
 
 def checked_name(name: str) -> str:
     """The name itself, when it is relative and can't leave the root."""
-    if not all(_SEGMENT.fullmatch(part) for part in name.split("/")):
+    if not _NAME.fullmatch(name):
         raise InputError(
             f"{name!r} is no valid object name",
             hint="Names are relative: segments of letters, digits, '_', '=', '-' and '.', no '.' in front",
