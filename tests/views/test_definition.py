@@ -90,6 +90,8 @@ def test_each_occurrence_of_a_self_join_stands_alone() -> None:
     [
         ("select first(price) as p from orders", "order of rows"),
         ("select mode(price) as p from orders", "order of rows"),
+        ("select product(price) as p from orders", "order of rows"),
+        ("select id from orders order by id limit (select 3)", "inside LIMIT"),
         ("select customer, list(price) as l from orders group by customer", "without ORDER BY"),
         ("select customer, count(*) as n from orders group by rollup (customer)", "ROLLUP"),
         ("select id, sum(price::double) over (order by id) as n from orders", "floating point"),
@@ -138,9 +140,7 @@ def test_what_deltas_cannot_follow_is_refused_or_regenerated(sql: str, why: str)
         ("select x.id from orders o", "no table or column 'x'"),
         ("select id from orders, customers", "orders.id and customers.id"),
         ("select orders.id, customers.id from orders, customers", "several columns 'id'"),
-        ("select id, price * 2 from orders", "has no name"),
         ("select id as _count from orders", "use ourselves"),
-        ("select id from orders where price", "not true or false"),
         ("select id from orders, orders", "stands twice"),
         ("select what from events natural join orders", "shares no column"),
         ("select id from orders where id = :x", "parameter"),
@@ -151,6 +151,21 @@ def test_mistakes_are_mistakes_whether_or_not_deltas_are_wanted(sql: str, why: s
     with pytest.raises(SqlError) as refused:
         define("v", sql, RELATIONS, strict=strict)
     assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("select id, price * 2 from orders", "has no name"),
+        ("select id from orders where price", "not true or false"),
+        ("select id, id + 1 as next, next * 2 as twice from orders", "no column 'next'"),
+    ],
+)
+def test_what_only_duckdb_understands_is_computed_anew(sql: str, why: str) -> None:
+    with pytest.raises(SqlError, match=r"strict=False") as refused:
+        define("v", sql, RELATIONS)
+    assert why in str(refused.value)
+    assert why in define("v", sql, RELATIONS, strict=False).regenerated
 
 
 def test_an_unknown_relation_is_named_with_those_that_there_are() -> None:

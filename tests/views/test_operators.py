@@ -241,3 +241,32 @@ def test_mistakes_are_told(sql: str, why: str) -> None:
         with pytest.raises(SqlError) as refused:
             store.view("v", sql)
         assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select id from orders o where exists (select count(*) from customers c where c.id = o.customer)",
+        "select id from orders o where not exists (select max(c.id) from customers c where c.id = o.customer)",
+        "select id from orders o where exists (select 1 from customers c where c.id = o.customer limit 0)",
+        "select id from orders o where exists (select 1 from customers c where c.id = o.customer having count(*) = 0)",
+        "select customer, (select max(name) from customers c where c.id = o.customer) as name from orders o group by 1",
+        "select customer, count(*) as n from orders o group by customer "
+        "having exists (select 1 from customers c where c.id = o.customer)",
+        "select id, -price as price from orders order by price + 1, id limit 3",
+        "select id, -price as price from orders order by price, id limit 3",
+        "select customer as price, count(*) as n from orders group by customer having price > 3",
+        "select customer as price, orders.price as p from orders group by customer, orders.price having price > 20",
+        "select id % 3 as id, count(*) as n from orders group by id",
+        "select id, -price as price, row_number() over (order by id) as r from orders qualify price > 29.0",
+    ],
+)
+def test_names_and_empty_answers_mean_what_they_mean_to_duckdb(sql: str) -> None:
+    with create_on(MemoryStorage()) as store:
+        shop(store)
+        assert multiset(store.view("v", sql).to_arrow()) == multiset(store.query(sql))
+        with store.snapshot() as then:
+            before = multiset(store.view("v").to_arrow())
+            store.table("orders").delete(where="id in (0, 1, 290, 299)")
+            store.table("customers").delete(where="id < 2")
+            assert after(before, delta(store, "v", then)) == multiset(store.query(sql))

@@ -510,6 +510,11 @@ _connections = PerThread(lambda: sandboxed_duckdb(threads=1))
 """The connections for expressions: they see nothing but the rows that they are given."""
 
 
+def is_aggregate(name: str) -> bool:
+    """Whether DuckDB has an aggregate of this name."""
+    return name.lower() in _functions("aggregate")
+
+
 def unsteady_calls(query: str) -> list[str]:
     """What in a query may give something else for the same rows: the clock, chance, a sample, what is not known."""
     import sqlglot

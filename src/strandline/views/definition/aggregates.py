@@ -9,12 +9,13 @@ least one. What can't be made so is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
+from strandline.values import is_aggregate
 from strandline.views.definition.definition import NO_COLUMNS, Operator, sql_text
 from strandline.views.definition.query_rows import (
     AGGREGATE,
@@ -71,6 +72,15 @@ def _is_any_value(tree: exp.Expr) -> bool:
     from sqlglot import exp
 
     return isinstance(tree, exp.IgnoreNulls) and isinstance(tree.this, exp.AnyValue)
+
+
+def check_aggregates(trees: Iterable[exp.Expr]) -> None:
+    """Refuses aggregates that only DuckDB knows."""
+    from sqlglot import exp
+
+    for node in (node for tree in trees for node in tree.find_all(exp.Anonymous)):
+        if is_aggregate(node.name):
+            raise NotMaintainable(f"{node.name.lower()}() may depend on the order of rows", shown_clause(node))
 
 
 def windows_in(tree: exp.Expr) -> list[exp.Expr]:
@@ -164,6 +174,8 @@ def grouped(rows: QueryRows, groups: Sequence[exp.Expr], clauses: LaterClauses) 
     operator = Operator("GROUP BY", sql, (given.definition,), (parts,), NO_COLUMNS, key_of(schema, parts), parts)
     operator = made_operator(operator, {name: schema.field(name) for name in keys}, rows.scope.doing)
     known = {(AGGREGATE, name): name for name in [*keys, *values.values()]}
+    # Subqueries may read the columns that rows are grouped by.
+    known |= {(one.table, one.name): held[sql_text(one)] for tree in groups for one in columns_in(tree) if one is tree}
     return rows.after(operator, known), clauses.replaced(held | values, AGGREGATE)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from strandline.errors import SqlError
-from strandline.views.definition.aggregates import aggregates_in, grouped, windowed
+from strandline.views.definition.aggregates import aggregates_in, check_aggregates, grouped, windowed
 from strandline.views.definition.core import check_names, selected_outputs
 from strandline.views.definition.definition import Occurrence, OutputColumn, Shape, ViewDefinition, conjuncts, sql_text
 from strandline.views.definition.outer_join import outer_join
@@ -68,11 +68,30 @@ def define(name: str, sql: str, relations: Mapping[str, Shape], *, strict: bool 
     except NotMaintainable as why:
         if strict:
             raise SqlError(
-                f"{why.reason}: {why.clause!r} can't be kept by differences",
-                doing=doing,
-                hint="Leave it out, or say strict=False (--no-strict): the view is then computed anew each time",
+                f"{why.reason}: {why.clause!r} can't be kept by differences", doing=doing, hint=ANEW
             ) from None
         return regenerated_definition(name, query, relations, str(why))
+    except SqlError as mistake:
+        made = _understood_by_duckdb(name, query, relations, mistake)
+        if strict:
+            hint = ". ".join(filter(None, (mistake.hint, ANEW)))
+            raise SqlError(mistake.why, doing=doing, hint=hint) from None
+        return made
+
+
+def _understood_by_duckdb(
+    name: str, query: exp.Query, relations: Mapping[str, Shape], mistake: SqlError
+) -> ViewDefinition:
+    """What is not understood here can be computed anew, where DuckDB understands it; otherwise it is a mistake."""
+    try:
+        made = regenerated_definition(name, query, relations, f"not understood: {mistake.why}")
+        check_names(made.schema.names, mistake.doing)
+    except SqlError:
+        raise mistake from None
+    return made
+
+
+ANEW = "Leave it out, or say strict=False (--no-strict): the view is then computed anew each time"
 
 
 @dataclass(frozen=True)
@@ -164,9 +183,13 @@ class _SelectReader:
         order = self._ordered()
         groups = self._groups(shown)
         clauses = LaterClauses(
-            shown, tuple(self._terms("having")), tuple(self._terms("qualify")), tuple(one.this for one in order)
+            shown,
+            tuple(self._terms("having", groups or ())),
+            tuple(self._terms("qualify")),
+            tuple(one.this for one in order),
         )
         self.pending = [*clauses.trees(), *(groups or ()), *self.where, *self._asked_from_outside()]
+        check_aggregates(clauses.trees())
         self.join()
         self.filter(self.where)
         if groups is not None or any(True for tree in clauses.trees() for _ in aggregates_in(tree)):
@@ -210,16 +233,13 @@ class _SelectReader:
     def _qualified(self, tree: exp.Expr) -> exp.Expr:
         return marked(self.scope.qualified(tree))
 
-    def _named(self, tree: exp.Expr, *, first: bool) -> exp.Expr:
-        """A tree in which names of the SELECT list stand for what they name; not `first`, where no column has them."""
-        from sqlglot import exp
+    def _named(self, tree: exp.Expr, among: Iterable[exp.Expr] | None = None) -> exp.Expr:
+        """A tree in which names of the SELECT list stand for what they name, where no column has them.
 
-        def meaning(node: exp.Expr) -> exp.Expr:
-            if not isinstance(node, exp.Column) or node.table or node.name.lower() not in self.aliases:
-                return node
-            if not first and any(spelled(node.this, shape) is not None for shape in self.scope.shapes.values()):
-                return node
-            return exp.Paren(this=self.aliases[node.name.lower()].copy())
+        With `among`, a column that is not among these, nor inside an aggregate, does not count. A number stands for a
+        column of the SELECT list.
+        """
+        from sqlglot import exp
 
         if isinstance(tree, exp.Literal) and tree.is_int:
             place = int(tree.name)
@@ -227,14 +247,26 @@ class _SelectReader:
                 raise SqlError(f"there is no column {place} in SELECT", doing=self.names.doing)
             named: exp.Expr = self.query.expressions[place - 1].unalias()
             return named
+        known = None if among is None else {sql_text(one) for one in among}
+
+        def meaning(node: exp.Expr) -> exp.Expr:
+            if not isinstance(node, exp.Column) or node.table or node.name.lower() not in self.aliases:
+                return node
+            is_column = any(spelled(node.this, shape) is not None for shape in self.scope.shapes.values())
+            if is_column and (known is None or node.find_ancestor(exp.AggFunc) is not None):
+                return node
+            if is_column and sql_text(self.scope.qualified(node)) in (known or ()):
+                return node
+            return exp.Paren(this=self.aliases[node.name.lower()].copy())
+
         return tree.transform(meaning).unnest()
 
-    def _terms(self, clause: str) -> list[exp.Expr]:
+    def _terms(self, clause: str, among: Iterable[exp.Expr] | None = None) -> list[exp.Expr]:
         """The terms of WHERE, HAVING or QUALIFY."""
         stated = self.query.args.get(clause)
         if stated is None:
             return []
-        tree = stated.this if clause == "where" else self._named(stated.this, first=False)
+        tree = stated.this if clause == "where" else self._named(stated.this, among)
         return list(conjuncts(self._qualified(tree)))
 
     def _ordered(self) -> list[exp.Expr]:
@@ -244,8 +276,16 @@ class _SelectReader:
             return []
         ordered = [one.copy() for one in order.expressions]
         for one in ordered:
-            one.set("this", self._qualified(self._named(one.this, first=True)))
+            one.set("this", self._order_key(one.this))
         return ordered
+
+    def _order_key(self, tree: exp.Expr) -> exp.Expr:
+        """What ORDER BY says: a name by itself is one of the SELECT list before it is a column."""
+        from sqlglot import exp
+
+        if isinstance(tree, exp.Column) and not tree.table and tree.name.lower() in self.aliases:
+            return self._qualified(self.aliases[tree.name.lower()])
+        return self._qualified(self._named(tree))
 
     def _groups(self, shown: Iterable[exp.Expr]) -> list[exp.Expr] | None:
         """What rows are grouped by; None without GROUP BY."""
@@ -259,7 +299,7 @@ class _SelectReader:
             raise NotMaintainable(f"{special.key.upper()}: groups of several kinds", shown_clause(group))
         if group.args.get("all"):
             return [tree for tree in shown if not any(True for _ in aggregates_in(tree))]
-        return [self._qualified(self._named(tree, first=False)) for tree in group.expressions]
+        return [self._qualified(self._named(tree)) for tree in group.expressions]
 
     def _asked_from_outside(self) -> list[exp.Expr]:
         """The columns that subqueries may read of the rows around them: those whose names they mention."""
@@ -361,10 +401,11 @@ class _SelectReader:
         order = self.query.args.get("order")
         ordered = [] if order is None else [one.copy() for one in order.expressions]
         for one in ordered:
-            one.set("this", self._qualified(self._named(one.this, first=True)))
+            one.set("this", self._order_key(one.this))
         shared = [term for term in self.where if is_correlated(term)]
         groups = self._groups(shown) or []
-        made = CorrelatedQuery(self.query, self.rows, shared, shown, groups, self._terms("having"), ordered)
+        having = self._terms("having", groups)
+        made = CorrelatedQuery(self.query, self.rows, shared, shown, groups, having, ordered)
         if any(map(is_correlated, self.scope.conditions)):
             raise NotMaintainable("ON of a subquery reads the rows around it", shown_clause(self.query))
         if not any(map(is_correlated, made.trees())):

@@ -66,6 +66,9 @@ def first_rows(query: exp.Expr, made: ViewDefinition, order: Sequence[exp.Expr],
         raise NotMaintainable("LIMIT without ORDER BY: which rows it keeps is chance", shown_clause(limit or offset))
     if limit is not None and not isinstance(limit, exp.Limit):
         raise NotMaintainable("FETCH: say LIMIT", shown_clause(limit))
+    for clause in (limit, offset):
+        if clause is not None and clause.find(exp.Query) is not None:
+            raise NotMaintainable("a query inside LIMIT or OFFSET", shown_clause(clause))
     ties = [exp.Ordered(this=column("i0", name)) for name in made.schema.names]
     tree = exp.select("*").from_("i0").order_by(*order, *ties, copy=False)
     tree.set("limit", None if limit is None else limit.copy())

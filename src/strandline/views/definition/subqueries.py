@@ -246,7 +246,9 @@ class CorrelatedQuery:
             return tree.transform(place)
 
         exists = isinstance(node, exp.Exists)
-        shown = [exp.Literal.number(1)] if exists and not self.groups else [moved(self._steady(t)) for t in self.shown]
+        aggregates = any(True for tree in (*self.shown, *self.having) for _ in aggregates_in(tree))
+        plain = exists and not self.groups and not aggregates  # an aggregate has a row even where there are none
+        shown = [exp.Literal.number(1)] if plain else [moved(self._steady(tree)) for tree in self.shown]
         query = exp.Select(expressions=shown).from_("i1")
         query = query.where(*map(moved, self.shared), copy=False)
         if self.groups:
@@ -254,7 +256,9 @@ class CorrelatedQuery:
         if self.having:
             query = query.having(*(moved(self._steady(tree)) for tree in self.having), copy=False)
         limit = self.query.args.get("limit")
-        if limit is not None and not exists:
+        if limit is not None and exists:
+            query.set("limit", limit.copy())
+        elif limit is not None:
             if not self.order:
                 raise NotMaintainable("LIMIT without ORDER BY: which rows it keeps is chance", shown_clause(limit))
             order = [one.copy() for one in self.order]
