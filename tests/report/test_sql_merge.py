@@ -18,6 +18,7 @@ from sqlglot import exp
 from tests.report.samples import counted, orders
 from tests.values.properties import for_all
 
+import strandline as sl
 from strandline.changes.shape import ChangeSet
 from strandline.changes.table_difference import difference
 from strandline.errors import ChangesError, InputError, SchemaError, SqlError
@@ -277,3 +278,15 @@ def test_a_script_is_written_for_a_table_named_like_the_file(tmp_path: Path) -> 
     assert difference(run_in_duckdb(old, [script]), new, ["id"]).header.counts.rows == 0
     with pytest.raises(InputError, match="layout"):
         write_out(changes.header, [changes.rows], Out(str(tmp_path / "x.sql"), layout="sparse"))
+
+
+@pytest.mark.parametrize(
+    ("options", "column"), [({"compare": {"id": "trim"}}, "id"), ({"duplicates": "pair"}, "_copy")]
+)
+def test_a_key_that_is_not_the_tables_own_is_refused_also_when_saved(options: Any, column: str, tmp_path: Path) -> None:
+    old, new = pa.table({"id": ["A "], "v": [1]}), pa.table({"id": ["A"], "v": [2]})
+    changes = sl.diff(old, new, key="id", runner="inline", **options)
+    changes.save(tmp_path / "x.changes")
+    for each in (changes, sl.Changes.load(tmp_path / "x.changes"), changes.invert().compose(changes)):
+        with pytest.raises(ChangesError, match=f"key column '{column}' does not hold the table's own values"):
+            each.write(tmp_path / "x.sql")

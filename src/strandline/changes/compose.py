@@ -63,6 +63,7 @@ def composed_header(first: Header, then: Header, fill: Mapping[str, Any] | None 
         has_before=first.has_before and then.has_before,
         has_changed=first.has_changed and then.has_changed and first.knows_before and then.knows_before,
         inexact=first.inexact or then.inexact,
+        derived_key=tuple(dict.fromkeys((*first.derived_key, *then.derived_key))),
         fill=None,
         target=then.target,
     )

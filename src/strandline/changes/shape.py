@@ -88,7 +88,8 @@ class Header:
 
     It leads from a relation with `old_schema` to one with `new_schema`. `fill` is one row with what the columns added
     on the way hold in every row, or None where nobody said. `inexact` marks a set made with comparators that are no
-    equivalence relation. `source` and `target` describe where it comes from and where it leads.
+    equivalence relation. `derived_key` names the key columns whose values are not the relation's own: folded ones, and
+    the number of a copy. `source` and `target` describe where it comes from and where it leads.
     """
 
     form: str
@@ -98,6 +99,7 @@ class Header:
     has_before: bool = False
     has_changed: bool = False
     inexact: bool = False
+    derived_key: tuple[str, ...] = ()
     fill: pa.Table | None = None
     counts: Counts = field(default_factory=Counts)
     source: str = ""

@@ -259,7 +259,7 @@ def takes_stdout(given: Mapping[str, Any], *, as_json: bool) -> bool:
 def write_changes(
     changes: Changes, given: Mapping[str, Any], facts: RunFacts | None = None, renames: Mapping[str, str] | None = None
 ) -> None:
-    """Writes the files that a command was asked for: `--out` in its format and layout, `--html`."""
+    """Writes the files that a command was asked for: `--out` in its format and layout, `--html`, `--append`."""
     from strandline.report import Out, append_changes, format_of, write_out
 
     path, format_ = given["out"] or ("-" if given["out_format"] else ""), given["out_format"] or ""
@@ -268,8 +268,8 @@ def write_changes(
     elif path:
         out = Out(path, format_, given["layout"], given["sql_table"], given["dialect"], given["limit"])
         write_out(changes.header, changes.tables(), out, facts, renames)
-    if given["append_path"]:
-        append_changes(changes, given["append_path"], layout=given["layout"])
     if given["html_path"]:
         page = Out(given["html_path"], "html", limit=given["limit"])
         write_out(changes.header, changes.tables(), page, facts, renames)
+    if given["append_path"]:  # last: a run that failed after it would append the same changes when it is done again
+        append_changes(changes, given["append_path"], layout=given["layout"])

@@ -140,11 +140,12 @@ class Comparison(JsonRecord):
         """The header of the resulting change set, its counts still empty."""
         if not self.key:
             return counted_header(self.old_schema, self.new_schema)
-        old, new, key = self.old_schema, self.new_schema, self.key
+        old, new, key, derived = self.old_schema, self.new_schema, self.key, tuple(self.folding)
         if self.pair:
+            derived = (*derived, self.copy_column)
             copy = pa.field(self.copy_column, pa.int32())
             old, new, key = old.append(copy), new.append(copy), (*key, self.copy_column)
-        header = keyed_header(old, new, key)
+        header = replace(keyed_header(old, new, key), derived_key=derived)
         return replace(header, inexact=any(not rule.is_equivalence for rule in self._comparators(header).values()))
 
     @cached_property

@@ -286,8 +286,15 @@ def _literals(batch: pa.Table, dialect: str) -> list[list[exp.Expression]]:
 
 
 def _check(header: Header, dialect: str) -> None:
-
     require_keyed(header, DOING)
+    derived = [name for name in header.key if name in header.derived_key]
+    if derived:
+        raise ChangesError(
+            f"key column {derived[0]!r} does not hold the table's own values: it was folded, or numbers the copies of "
+            "a key, so a MERGE would not meet the rows",
+            doing=DOING,
+            hint="Compare by the key as it is, without a rule for it and without pairing duplicates",
+        )
     drifted = (*header.added, *header.removed, *header.retyped)
     if drifted:
         raise ChangesError(

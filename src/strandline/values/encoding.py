@@ -117,9 +117,12 @@ def _restore_nested(array: pa.Array, type_: pa.DataType) -> pa.Array:
     mask = array.is_null() if array.null_count else None
     if pt.is_struct(type_) and pt.is_struct(array.type):
         parts = dict(zip([field.name for field in array.type], array.flatten(), strict=True))
-        if len(parts) < type_.num_fields or set(parts) != {field.name for field in type_}:
+        if len(parts) < array.type.num_fields or not set(parts) <= {field.name for field in type_}:
             return array.cast(type_)
-        children = [restored(parts[field.name], field.type) for field in type_]
+        children = [
+            restored(parts[field.name], field.type) if field.name in parts else pa.nulls(len(array), field.type)
+            for field in type_
+        ]
         return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask) if children else array
     if pt.is_map(array.type) and pt.is_map(type_):
         keys, items, lengths = map_entries(array)
