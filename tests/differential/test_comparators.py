@@ -172,6 +172,8 @@ def _apart(a: Any, b: Any, amount: Fraction, *, relative: bool, excluded: bool) 
     left, right = Fraction(a), Fraction(b)
     bound = amount * (max(abs(left), abs(right)) if relative else 1)
     floats = [abs(Fraction(value)) * Fraction(2) ** -52 for value in (a, b) if isinstance(value, float)]
+    if len(floats) == 1 and all(value == int(value) for value in (a, b)):
+        floats = []  # whole numbers are taken as they are
     rounding = Fraction(4 * max(floats)) if len(floats) == 2 else sum(floats, Fraction(0))
     if left != right and floats and abs(abs(left - right) - bound) <= rounding:
         return None

@@ -24,10 +24,11 @@ from tests.random_tables import Case, cases
 
 import strandline as sl
 from strandline.changes.shape import ChangeSet
-from strandline.differential.differential import Differential
+from strandline.differential.differential import Differential, find_changes
 from strandline.differential.plan import DiffPlan
 from strandline.differential.signatures import signature_file
 from strandline.differential.signatures.state import SignatureState, load_state, save_state
+from strandline.errors import InputError
 from strandline.relations import spooled
 
 NIGHTS = 4
@@ -270,6 +271,24 @@ def test_saves_at_the_same_time_wait_for_each_other(folder: Path, monkeypatch: p
         list(pool.map(lambda state: save_state(state, folder / "s"), states))
     assert copying.broken
     assert answers(str(folder / "s")) in ("old", "new")
+
+
+def test_a_run_waits_for_another_that_replaces_its_state_and_goes_on_from_the_new_one(folder: Path) -> None:
+    state = str(folder / "s")
+    for name, table in (("monday", MONDAY), ("tuesday", TUESDAY)):
+        pq.write_table(table, folder / f"{name}.parquet")
+    sl.diff(None, MONDAY, "id", state=state, runner="inline")
+    first = find_changes(None, folder / "tuesday.parquet", "id", state=state, runner="inline")
+    with ThreadPoolExecutor(1) as pool:
+        later = pool.submit(sl.diff, None, folder / "monday.parquet", "id", state=state, runner="inline")
+        with contextlib.suppress(TimeoutError):
+            later.result(timeout=0.3)
+        first.keep_state()
+    assert later.result().header.source == first.header.target
+    assert later.result().header.counts.rows == first.header.counts.rows
+    with pytest.raises(InputError):
+        find_changes(None, folder / "absent.parquet", "id", state=state, runner="inline")
+    find_changes(None, MONDAY, "id", state=state, runner="inline")  # whoever fails or lets go does not hold it
 
 
 ERRORS: dict[str, Callable[[], BaseException]] = {

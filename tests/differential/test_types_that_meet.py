@@ -221,7 +221,7 @@ def by_saved_signatures(folder: str, drawn: tuple[list[str], list[Night]], algor
             before = night
 
 
-@for_all(examples=30, drawn=st.composite(nights)(), algorithm=st.sampled_from(["auto", "hash", "kb", "kbp"]))
+@for_all(examples=30, drawn=st.composite(nights)(), algorithm=st.sampled_from(["auto", "hash", "kb", "kbp", "window"]))
 def test_nights_side_by_side(folder: str, drawn: tuple[list[str], list[Night]], algorithm: str) -> None:
     names, table_nights = drawn
     before = None
@@ -233,6 +233,30 @@ def test_nights_side_by_side(folder: str, drawn: tuple[list[str], list[Night]], 
                 differential = sl.diff(old, new, key=names[:-1], algorithm=algorithm)
             assert observed(differential, names) == expected(before, night)
         before = night
+
+
+@pytest.mark.parametrize("algorithm", ["merge", "hash", "window"])
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        (pa.array([2.0**53, 1.0]), pa.array([2**53 + 1, 1]), [0]),
+        (pa.nulls(2), pa.array([5, None]), [0]),
+        (pa.array([2**57, 1], pa.timestamp("us")), pa.array([1, 1000], pa.timestamp("ns")), [0]),
+        (pa.array([2**64 - 1, 1], pa.uint64()), pa.array([-1, 1]), [0]),
+    ],
+    ids=lambda array: str(getattr(array, "type", "")),
+)
+def test_values_that_no_type_of_both_sides_holds_are_compared_exactly(
+    old: pa.Array, new: pa.Array, changed: list[int], algorithm: str
+) -> None:
+    for before, after in ((old, new), (new, old)):
+        tables = [
+            pa.table({"id": [0, 1, place], "v": pa.concat_arrays([x, x.slice(1)])})
+            for place, x in ((2, before), (3, after))
+        ]
+        found = sl.diff(*tables, key="id", algorithm=algorithm, runner="inline").to_arrow()
+        kinds = dict(zip(found["id"].to_pylist(), found["_change"].to_pylist(), strict=True))
+        assert kinds == {**dict.fromkeys(changed, "update"), 2: "delete", 3: "insert"}
 
 
 @pytest.mark.parametrize("algorithm", ["kb", "kbp"])

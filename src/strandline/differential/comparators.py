@@ -225,10 +225,13 @@ def _beyond_exactly(comparator: Comparator, a: tuple[Fraction, Fraction], b: tup
 
 
 def _exact(column: tuple[Column, Fraction], places: Any) -> Iterator[tuple[Fraction, Fraction]]:
-    """The values at these places, each with half the gap between doubles there if it is a float."""
+    """The values at these places, each with half the gap between doubles there if it is a fraction of a float: whole
+    numbers, which all large floats are, are taken as they are.
+    """
     values, per_one = column
     for value in values.take(pa.array(places)).to_pylist():
-        yield Fraction(value) / per_one, Fraction(math.ulp(value) / 2 if isinstance(value, float) else 0)
+        rounded = isinstance(value, float) and not value.is_integer()
+        yield Fraction(value) / per_one, Fraction(math.ulp(value) / 2 if rounded else 0)
 
 
 def _doubles(column: Column) -> Any:

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -46,6 +46,7 @@ from strandline.differential.signatures import (
     load_state,
     miss_probability,
     save_state,
+    state_lock,
 )
 from strandline.differential.state_build import sign_relation
 from strandline.differential.window_diff import WindowMessages, window_diff, window_messages
@@ -79,10 +80,14 @@ class DiffRun:
 
 @dataclass(frozen=True)
 class NextState:
-    """Signatures of the new side, in the spool, and the folder that they shall go to."""
+    """Signatures of the new side, in the spool, and the folder that they shall go to.
+
+    `lock` holds the state that stands there, from before it was read, so that no other run answers from it meanwhile.
+    """
 
     state: SignatureState
     path: str
+    lock: ExitStack | None = None
 
 
 class Differential(Changes):
@@ -96,7 +101,9 @@ class Differential(Changes):
     def keep_state(self) -> None:
         """Puts the next state where it was asked to be; does nothing if there is none, or the second time."""
         if self._next_state is not None:
-            save_state(self._next_state.state, self._next_state.path)
+            lock = self._next_state.lock
+            with lock or nullcontext():
+                save_state(self._next_state.state, self._next_state.path, held=lock is not None)
         self._next_state = None
 
     def explain(self) -> str:
@@ -143,8 +150,33 @@ def find_changes(
     """
     started = time.perf_counter()
     chosen = options_from(options)
-    old, chosen = _old_or_state(old, chosen)
-    plan = plan_diff(old, new, names_of(key), chosen, (runner, session))
+    with ExitStack() as held:
+        place, target = chosen.state or (old if is_state(old) else None), chosen.save_state or chosen.state
+        replaced = place is not None and target is not None and os.path.realpath(place) == os.path.realpath(target)
+        if place is not None:
+            held.enter_context(state_lock(place, shared=not replaced))
+        found = _found(old, new, names_of(key), chosen, (runner, session))
+        if found.next_state is not None and replaced:
+            found = replace(found, next_state=replace(found.next_state, lock=held.pop_all()))
+    run = replace(found.run, seconds=time.perf_counter() - started)
+    return Differential(found.stored, found.spool, run, found.next_state)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a differential is made of."""
+
+    stored: StoredChanges
+    spool: Spool
+    run: DiffRun
+    next_state: NextState | None
+
+
+def _found(
+    old: Any, new: Any, key: Sequence[str], options: DiffOptions, running: tuple[str, SparkSession | None]
+) -> _Found:
+    old, chosen = _old_or_state(old, options)
+    plan = plan_diff(old, new, key, chosen, running)
     state = old if isinstance(old, SignatureState) else None
     renames = _renames(plan, chosen, state)
     estimate, estimates = choose_algorithm(plan, chosen, state)
@@ -160,10 +192,10 @@ def find_changes(
     if note := note_of_one_source(old, new, chosen):
         run = replace(run, warnings=(note, *run.warnings))
     header = replace(result.header, source=plan.old.relation.name, target=plan.new.relation.name)
-    return Differential(
+    return _Found(
         StoredChanges(header, result.parts),
         plan.spool,
-        replace(run, seconds=time.perf_counter() - started, missed=missed, renames=renames),
+        replace(run, missed=missed, renames=renames),
         _next_state(plan, chosen, result, estimate.algorithm),
     )
 

@@ -114,21 +114,21 @@ def slide(item: WorkItem, attempt: Attempt) -> Result:
     """
     comparison = Comparison.from_json(item["comparison"])
     sides = {name: Side.from_json(item[name]) for name in SIDES}
-    schema = shared_schema(comparison)
+    schemas = side_schemas(comparison)
     options = WindowOptions(**item["options"], old_start=item["old_start"], new_start=item["new_start"])
-    spilled = with_positions(schema)
-    spills = {name: Spill(attempt.path(f"left-{name}.arrow"), spilled, compressed=True) for name in SIDES}
+    spilled = {name: with_positions(schemas[name]) for name in SIDES}
+    spills = {name: Spill(attempt.path(f"left-{name}.arrow"), spilled[name], compressed=True) for name in SIDES}
     hashes = {name: HashWriter(attempt.path(f"keys-{name}")) for name in SIDES}
     part = PartWriter(attempt.lasting("changes.parquet"), comparison.header)
     counts = [empty(comparison.header).header.counts]
-    window = Window(schema, comparison.key, options)
-    batches = (_noting_keys(_batches(sides[name], schema), comparison.key, hashes[name]) for name in SIDES)
+    window = Window(schemas["old"], comparison.key, options, schemas["new"])
+    batches = (_noting_keys(_batches(sides[name], schemas[name]), comparison.key, hashes[name]) for name in SIDES)
     for messages in window.messages(*batches):
         changes = compare(comparison, *_updates(messages, comparison))
         counts.append(changes.header.counts)
         part.write(changes)
-        for spill, batch in zip(spills.values(), messages.leftovers(), strict=True):
-            spill.write(restore(pa.Table.from_batches([batch]), spilled))
+        for name, batch in zip(SIDES, messages.leftovers(), strict=True):
+            spills[name].write(restore(pa.Table.from_batches([batch]), spilled[name]))
     for writer in hashes.values():
         writer.close()
     report, counted = window.report(), total(counts)
@@ -158,6 +158,17 @@ def settle_leftovers(item: WorkItem, attempt: Attempt) -> Result:
     }
 
 
+def side_schemas(comparison: Comparison) -> dict[str, pa.Schema]:
+    """The columns of each side as the window holds them: the key in the type that both share, values in their own."""
+    shared, schemas = shared_schema(comparison), {}
+    for name, given in zip(SIDES, (comparison.old_schema, comparison.new_schema), strict=True):
+        types = {field.name: plain_type(given.field(field.name).type) for field in shared}
+        schemas[name] = pa.schema(
+            [(each.name, each.type if each.name in comparison.key else types[each.name]) for each in shared]
+        )
+    return schemas
+
+
 def shared_schema(comparison: Comparison) -> pa.Schema:
     """One schema for both sides: each column in the type that holds the values of both."""
     fields = []
@@ -181,14 +192,14 @@ def _noting_keys(batches: Iterator[pa.RecordBatch], key: Sequence[str], writer: 
 
 def _check_unique(plan: DiffPlan, paths: Mapping[str, Sequence[str]]) -> None:
     """Refuses keys that a side holds twice. Where hashes occur twice, the keys are read again and compared."""
-    schema, key = shared_schema(plan.comparison), list(plan.comparison.key)
+    schemas, key = side_schemas(plan.comparison), list(plan.comparison.key)
     for name, given in (("old", plan.old), ("new", plan.new)):
         runs = [run for path in paths[name] for run in read_hashes(path)]
         repeated = repeated_hashes(runs)
         if not len(repeated):
             continue
-        suspects = [no_rows(schema).select(key)]
-        for batch in _batches(given.side.with_scans(given.scans()), schema):
+        suspects = [no_rows(schemas[name]).select(key)]
+        for batch in _batches(given.side.with_scans(given.scans()), schemas[name]):
             keys = pa.Table.from_batches([batch]).select(key)
             suspects.append(keys.filter(pa.array(np.isin(key_hashes(keys), repeated))))
         keys = pa.concat_tables(suspects)
@@ -255,13 +266,13 @@ def _last_items(plan: DiffPlan, outcomes: Sequence[Outcome]) -> list[WorkItem]:
         name: exchange_rows(scans[name], key, pieces, plan.runner, plan.spool) if pieces > 1 else [scans[name]]
         for name in SIDES
     }
-    schema = with_positions(shared_schema(plan.comparison))
-    names = tuple(schema.names)
+    schemas = {name: with_positions(schema) for name, schema in side_schemas(plan.comparison).items()}
+    names = tuple(schemas["old"].names)
     return [
         {
             "comparison": plan.comparison.to_json(),
-            "old": Side(tuple(old), names, names, schema).to_json(),
-            "new": Side(tuple(new), names, names, schema).to_json(),
+            "old": Side(tuple(old), names, names, schemas["old"]).to_json(),
+            "new": Side(tuple(new), names, names, schemas["new"]).to_json(),
         }
         for old, new in zip(buckets["old"], buckets["new"], strict=True)
         if old or new

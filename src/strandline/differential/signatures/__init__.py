@@ -26,7 +26,14 @@ from strandline.differential.signatures.signature_file import (
     sort_segment,
     write_segment,
 )
-from strandline.differential.signatures.state import SignatureState, has_state, is_state, load_state, save_state
+from strandline.differential.signatures.state import (
+    SignatureState,
+    has_state,
+    is_state,
+    load_state,
+    save_state,
+    state_lock,
+)
 
 __all__ = [
     "FILE",
@@ -57,6 +64,7 @@ __all__ = [
     "sign",
     "signature_names",
     "sort_segment",
+    "state_lock",
     "with_known_rows",
     "write_segment",
 ]

@@ -16,6 +16,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -142,8 +143,25 @@ def load_state(path: str | os.PathLike[str]) -> SignatureState:
     return _from_record(record, folder)
 
 
-def save_state(state: SignatureState, path: str | os.PathLike[str]) -> SignatureState:
-    """Puts a state in a folder, or under a URL, replacing the one that may be there, atomically."""
+def state_lock(path: str | os.PathLike[str], *, shared: bool = False) -> AbstractContextManager[Any]:
+    """Keeps runs on one local state apart: who replaces it holds the lock from reading it on, readers share it.
+
+    There is none at a URL, nor where something else stands than a folder, nor for readers of nothing.
+    """
+    if is_object_url(path) or (shared and not os.path.isdir(path)):
+        return contextlib.nullcontext()
+    try:
+        os.makedirs(path, exist_ok=True)
+    except FileExistsError:
+        return contextlib.nullcontext()
+    return locked(path, shared=shared, folder=True)
+
+
+def save_state(state: SignatureState, path: str | os.PathLike[str], *, held: bool = False) -> SignatureState:
+    """Puts a state in a folder, or under a URL, replacing the one that may be there, atomically.
+
+    `held` says that the caller has its `state_lock`.
+    """
     place = absolute(path)
     if has_state(place) and not is_state(place):
         raise InputError(
@@ -154,8 +172,8 @@ def save_state(state: SignatureState, path: str | os.PathLike[str]) -> Signature
     if is_object_url(place):
         return _save_objects(state, place)
     folder = Path(place)
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):  # sweeping must not meet a generation that another process is writing
+    # Sweeping must not meet a generation that another process is writing.
+    with contextlib.nullcontext() if held else state_lock(place):
         try:
             (folder / (generation := secrets.token_hex(6))).mkdir()
             return _save_generation(state, place, generation)

@@ -48,7 +48,8 @@ class _Side:
 
 @dataclass
 class Window:
-    """Algorithm 3.3 over two snapshots with one schema.
+    """Algorithm 3.3 over two snapshots with one schema, or with `new_schema` where columns other than the key have
+    other types in the new one.
 
     Deletes and inserts may be halves of useless pairs: match all of them by key at the end. Keys need not be unique;
     of equal ones the earliest match first. Views come back as large strings, binaries and lists.
@@ -57,6 +58,7 @@ class Window:
     schema: pa.Schema
     key: Sequence[str]
     options: WindowOptions = field(default_factory=WindowOptions)
+    new_schema: pa.Schema | None = None
     seed: int = DEFAULT_SEED
     matched: int = 0
     updated: int = 0
@@ -72,13 +74,14 @@ class Window:
                 f"the key {', '.join(self.key) or '(none)'} is not among {', '.join(self.schema.names)}",
                 doing="running a window differential",
             )
+        self.new_schema = takeable(self.new_schema or self.schema)
         self.schema = takeable(self.schema)
-        self.old, self.new = _Side(AgingBuffer(self.schema)), _Side(AgingBuffer(self.schema))
+        self.old, self.new = _Side(AgingBuffer(self.schema)), _Side(AgingBuffer(self.new_schema))
 
     def messages(self, old: Iterator[pa.RecordBatch], new: Iterator[pa.RecordBatch]) -> Iterator[Messages]:
         """What the algorithm sends, a stretch at a time; once it has ended, `report` tells what happened."""
         file_1 = InputBuffers(iter(old), self.schema, self.options, self.options.old_start)
-        file_2 = InputBuffers(iter(new), self.schema, self.options, self.options.new_start)
+        file_2 = InputBuffers(iter(new), self.new_schema or self.schema, self.options, self.options.new_start)
         while widest := max(file_1.rows_in_a_buffer(), file_2.rows_in_a_buffer()):
             buffers = max(1, _STRETCH_ROWS // widest)
             yield from self._stretch(file_1.read(buffers), file_2.read(buffers))
@@ -183,10 +186,11 @@ class Window:
         deleted, inserted = self.old.buffer.by_age()[:, 1], self.new.buffer.by_age()[:, 1]
         self.old.left, self.new.left = len(deleted), len(inserted)
         if len(deleted) or len(inserted):
-            nothing = pa.RecordBatch.from_pylist([], schema=self.schema)
+            before = pa.RecordBatch.from_pylist([], schema=self.schema)
+            after = pa.RecordBatch.from_pylist([], schema=self.new_schema)
             order = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [len(deleted), len(inserted)])
             deletes, inserts = self.old.buffer.fetch(deleted), self.new.buffer.fetch(inserted)
-            yield Messages(order, nothing, nothing, deletes, deleted, inserts, inserted)
+            yield Messages(order, before, after, deletes, deleted, inserts, inserted)
 
 
 def _gather(side: _Side, stretch: Stretch, rows: Numbers) -> pa.RecordBatch:

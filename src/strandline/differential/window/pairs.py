@@ -1,7 +1,8 @@
 """Pairs of matching records, in an input buffer or in an aging buffer, and which of them differ.
 
 Values are compared exactly, no hashes decide: null equals null, NaN equals NaN, −0.0 equals 0.0, lists and structs
-compare deeply, maps without order. Both sides have the same types; encodings (dictionary, view, large) may differ.
+compare deeply, maps without order. Encodings (dictionary, view, large) may differ; columns whose types do otherwise are
+compared as everywhere else.
 """
 
 from __future__ import annotations
@@ -17,7 +18,18 @@ import pyarrow as pa
 from strandline.differential.window.aging_buffer import AgingBuffer, Numbers
 from strandline.differential.window.compiled import kernels
 from strandline.differential.window.input_buffer import Stretch
-from strandline.values import bits, byte_ranges, fixed_width, is_byte_string, is_list, plain_layout, signature, validity
+from strandline.values import (
+    bits,
+    byte_ranges,
+    fixed_width,
+    is_byte_string,
+    is_list,
+    plain_layout,
+    plain_type,
+    signature,
+    unequal,
+    validity,
+)
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 Differ: TypeAlias = npt.NDArray[np.bool_]
@@ -29,7 +41,10 @@ def rows_differ(one: Sequence[pa.Array], rows: Rows, other: Sequence[pa.Array], 
     changed = np.zeros(len(rows), dtype=np.bool_)
     if len(rows):
         for a, b in zip(one, other, strict=True):
-            _differ(changed, a, rows, b, other_rows)
+            if plain_type(a.type) == plain_type(b.type):
+                _differ(changed, a, rows, b, other_rows)
+            else:
+                changed |= unequal(a.take(pa.array(rows)), b.take(pa.array(other_rows)))
     return changed
 
 
