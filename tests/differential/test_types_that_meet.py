@@ -254,7 +254,7 @@ def test_values_that_no_type_of_both_sides_holds_are_compared_exactly(
             pa.table({"id": [0, 1, place], "v": pa.concat_arrays([x, x.slice(1)])})
             for place, x in ((2, before), (3, after))
         ]
-        found = sl.diff(*tables, key="id", algorithm=algorithm, runner="inline").to_arrow()
+        found = sl.diff(tables[0], tables[1], key="id", algorithm=algorithm, runner="inline").to_arrow()
         kinds = dict(zip(found["id"].to_pylist(), found["_change"].to_pylist(), strict=True))
         assert kinds == {**dict.fromkeys(changed, "update"), 2: "delete", 3: "insert"}
 
