@@ -13,7 +13,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from strandline.errors import InUse, StrandlineError
+from strandline.errors import InUse, SchemaError, StrandlineError
 from strandline.storage import MemoryStorage
 from strandline.store import Dropped, Store, create_on
 
@@ -139,6 +139,41 @@ def test_what_stands_on_something_goes_with_it_by_cascade(tmp_path: Path, mainta
         assert store.check().ok
     with closing(sqlite3.connect(tmp_path / "f.db")) as left:
         assert left.execute("select count(*) from a").fetchone() == (1,)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select k, x from t where X < 6",
+        "select * from T as a",
+        "select a.x, b.x as y from t a join t as b using (k, x)",
+        "with t as (select k, x as y from t) select k, y from t",
+        "select k, (select max(x) from t where t.k = u.k) as m from u",
+        "select x, count(*) as n from t group by x",
+        "select k, x from plan",
+    ],
+)
+def test_a_renamed_column_is_followed(tmp_path: Path, sql: str) -> None:
+    with create_on(MemoryStorage()) as store:
+        store.create_table("t", pa.table({"k": [1, 2], "x": [5, 6], "y": [7, 8]}), key="k").what_if("plan")
+        store.create_table("u", pa.table({"k": [1, 3], "z": ["a", "b"]}), key="k")
+        store.create_table("U", pa.table({"k": [1], "x": [1]}), key="k")
+        store.view("twin", 'select x from "U"')
+        view = store.view("v", sql, strict=False)
+        store.view("beside", "select k, y from t")
+        store.view("over", "select * from v")
+        copy = view.replicate(f"sqlite:///{tmp_path}/f.db#v")
+        before, key = view.to_arrow(), view.key
+        for old, new in (("x", "w"), ("w", "in")):
+            assert store.table("t").rename_column(old, new) == ("v",)
+            assert (view.to_arrow().equals(before), view.key) == (True, key)
+            assert store.view("over").to_arrow().equals(before)
+        assert copy.refresh().messages == 0
+        store.table("t").update(set={"in": '"in" + 1'})
+        copy.refresh()
+        assert copy.verify()
+        with pytest.raises(SchemaError, match="no column"):
+            store.table("t").rename_column("x", "y")
 
 
 COLUMNS = ("k", "x", "y", "z")

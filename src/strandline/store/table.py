@@ -121,6 +121,14 @@ class Table(ArrowRows):
         kept = repeatable(rows)
         return self.store.autocommit(lambda tx: tx.overwrite(self.name, kept))
 
+    def rename_column(self, old: str, new: str) -> tuple[str, ...]:
+        """Give a column another name. Views that read it follow, and they and their copies keep their own columns; the
+        names of the views whose text had to change.
+        """
+        from strandline.store.renamed_columns import rename_column
+
+        return rename_column(self.store, self.name, old, new)
+
     def changes(self, *, since: Any, until: Any = None) -> Changes:
         """What changed in it from one state to another, or to now."""
         return self.store.changes(self.name, since=since, until=until)
