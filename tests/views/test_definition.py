@@ -90,6 +90,13 @@ def test_each_occurrence_of_a_self_join_stands_alone() -> None:
     [
         ("select first(price) as p from orders", "order of rows"),
         ("select mode(price) as p from orders", "order of rows"),
+        ("select id, last_value(id) over (order by customer) as l from orders", "frame of peers"),
+        ("select id, nth_value(id, 2) over (order by customer) as l from orders", "frame of peers"),
+        (
+            "select id, sum(id) over (order by customer rows between 1 preceding and current row exclude ties) as l "
+            "from orders",
+            "EXCLUDE",
+        ),
         ("select product(price) as p from orders", "order of rows"),
         ("select id from orders order by id limit (select 3)", "inside LIMIT"),
         ("select customer, list(price) as l from orders group by customer", "without ORDER BY"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,19 @@ def test_a_refresh_tells_what_each_operator_did(tmp_path: Path, caplog: pytest.L
         ]
 
 
+def test_durations_go_through_operators(tmp_path: Path) -> None:
+    day = timedelta(days=400, microseconds=1)
+    with create_on(MemoryStorage()) as store:
+        rows = pa.table({"id": [1, 2, 3], "d": pa.array([day, day, None], pa.duration("us"))})
+        store.create_table("t", rows, key="id")
+        view = store.view("v", "select d, count(*) as n, max(d) as most from t group by d")
+        copy = view.replicate(f"parquet://{tmp_path}/v")
+        assert multiset(view.to_arrow()) == Counter([(day, 2, day), (None, 1, None)])
+        store.table("t").delete(where="id = 1")
+        assert copy.refresh().messages == 2
+        assert copy.verify()
+
+
 def test_irrelevant_rows_are_told_below_operators_too() -> None:
     with create_on(MemoryStorage()) as store:
         shop(store)
@@ -259,6 +273,11 @@ def test_mistakes_are_told(sql: str, why: str) -> None:
         "select customer as price, orders.price as p from orders group by customer, orders.price having price > 20",
         "select id % 3 as id, count(*) as n from orders group by id",
         "select id, -price as price, row_number() over (order by id) as r from orders qualify price > 29.0",
+        "select last_value(id) over () >= 0 as l, first_value(customer) over (order by customer) as f from orders",
+        "select id, last_value(id) over (order by id rows between current row and 2 following) as l from orders",
+        "select 'total' as c, count(*) as n from orders where id > 500 group by all",
+        "select 'z' as c from orders group by all",
+        "select id, customer from orders where id < 3 union select id, 1 from customers",
     ],
 )
 def test_names_and_empty_answers_mean_what_they_mean_to_duckdb(sql: str) -> None:

@@ -47,6 +47,7 @@ STEADY = frozenset((*_EXACT, *_OF_BITS, *_LISTS, *_BY_SORTED))
 """Aggregates that follow from the values, or can be made so, as sqlglot calls them."""
 _OF_RANKS = frozenset(("rank", "dense_rank", "percent_rank", "cume_dist"))
 _OF_PLACES = frozenset(("row_number", "ntile", "lag", "lead", "first_value", "last_value", "nth_value"))
+_OF_FRAMES = frozenset(("first_value", "last_value", "nth_value"))
 _OVER_FRAMES = frozenset(("count", "count_if", "sum", "avg", "min", "max", "logical_and", "logical_or"))
 
 
@@ -139,7 +140,6 @@ def steady_window(node: exp.Expr, columns: Sequence[exp.Expr], summed: pa.DataTy
 
     `summed` is the type of what it sums up, if it does.
     """
-    from sqlglot import exp
 
     node = node.copy()
     called = node.this
@@ -148,15 +148,41 @@ def steady_window(node: exp.Expr, columns: Sequence[exp.Expr], summed: pa.DataTy
         raise NotMaintainable(f"{name}() over a window may depend on the order of rows", shown_clause(node))
     if summed is not None and pt.is_floating(summed):
         raise NotMaintainable("a sum of floating point over a window depends on the order of rows", shown_clause(node))
+    if name in _OF_RANKS:
+        return node
     spec = node.args.get("spec")
     by_rows = spec is not None and str(spec.args.get("kind") or "").upper() == "ROWS"
-    order = node.args.get("order")
+    if name in _OF_FRAMES and not by_rows:
+        _check_frame(node, name)
     if name in _OF_PLACES or by_rows:
-        order = order or exp.Order(expressions=[])
-        for column in columns:
-            order.append("expressions", exp.Ordered(this=column.copy()))
-        node.set("order", order)
+        _break_ties(node, columns)
     return node
+
+
+def _check_frame(node: exp.Expr, name: str) -> None:
+    """Refuses a frame whose ends are peers of rows: which of them comes first is chance."""
+    spec, order = node.args.get("spec"), node.args.get("order")
+    whole = spec is None and order is None
+    ends = () if spec is None else (str(spec.args.get("start")).upper(), str(spec.args.get("start_side")).upper())
+    from_first = name == "first_value" and (spec is None or ends == ("UNBOUNDED", "PRECEDING"))
+    if not whole and not from_first:
+        raise NotMaintainable(f"{name}() over a frame of peers depends on the order of rows", shown_clause(node))
+
+
+def _break_ties(node: exp.Expr, columns: Sequence[exp.Expr]) -> None:
+    """Order the rows of a window so that no two are peers; a frame that was all of them stays so."""
+    from sqlglot import exp
+
+    spec, order = node.args.get("spec"), node.args.get("order")
+    if spec is not None and spec.args.get("exclude") is not None:
+        raise NotMaintainable("EXCLUDE depends on which rows are peers", shown_clause(node))
+    if spec is None and order is None:
+        ends = {"start": "UNBOUNDED", "start_side": "PRECEDING", "end": "UNBOUNDED", "end_side": "FOLLOWING"}
+        node.set("spec", exp.WindowSpec(kind="ROWS", **ends))
+    order = order or exp.Order(expressions=[])
+    for one in columns:
+        order.append("expressions", exp.Ordered(this=one.copy()))
+    node.set("order", order)
 
 
 def grouped(rows: QueryRows, groups: Sequence[exp.Expr], clauses: LaterClauses) -> tuple[QueryRows, LaterClauses]:
@@ -205,7 +231,10 @@ def _with_windows(
     for text, node in nodes.items():
         argument = node.this.this
         type_ = rows.type(argument) if argument is not None and node.this.sql_name() in ("SUM", "AVG") else None
-        tree = steady_window(given.over(rows.means(node)), columns, type_)
+        try:
+            tree = steady_window(given.over(rows.means(node)), columns, type_)
+        except NotMaintainable as why:
+            raise NotMaintainable(why.reason, shown_clause(node)) from None
         shown.append(f"{sql_text(tree)} AS {names[text]}")
     parts = tuple(dict.fromkeys(given.name(rows.means(one)) for one in partition))
     sql = f"SELECT i0.*, {', '.join(shown)} FROM i0"

@@ -95,7 +95,7 @@ def check_names(names: Sequence[str], doing: str) -> None:
         raise SqlError(f"the result has several columns {repeated[0]!r}", doing=doing, hint="Name them apart with AS")
     reserved = [name for name in names if name in RESERVED]
     if reserved:
-        raise SqlError(f"{reserved[0]!r} is a name that we use ourselves", doing=doing, hint="Name it with AS")
+        raise SqlError(f"{reserved[0]!r} is a name that we use ourselves", doing=doing, hint="Give it another, with AS")
 
 
 def field_of(output: OutputColumn, scope: NameScope) -> pa.Field:

@@ -119,7 +119,7 @@ def _defined(query: exp.Expr, names: _QueryNames) -> ViewDefinition:
     query = query.unnest()
     names = _with_queries(query, names)
     if isinstance(query, exp.SetOperation):
-        sides = (_defined(query.this, names), _defined(query.expression, names))
+        sides = (_defined(query.this, names), _defined(with_columns_named(query.expression), names))
         return combined(query, sides, names.doing)
     if not isinstance(query, exp.Select):
         raise NotMaintainable(f"{query.key.upper()} can't be followed", shown_clause(query))
@@ -298,7 +298,8 @@ class _SelectReader:
         if special is not None:
             raise NotMaintainable(f"{special.key.upper()}: groups of several kinds", shown_clause(group))
         if group.args.get("all"):
-            return [tree for tree in shown if not any(True for _ in aggregates_in(tree))]
+            plain = [tree for tree in shown if columns_in(tree) and not any(True for _ in aggregates_in(tree))]
+            return plain or None  # constants make no groups
         return [self._qualified(self._named(tree)) for tree in group.expressions]
 
     def _asked_from_outside(self) -> list[exp.Expr]:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from strandline.engine import PerThread, sandboxed_duckdb
 from strandline.errors import SqlError
@@ -72,9 +73,27 @@ def computed(sql: str, tables: Mapping[str, pa.Table], doing: str) -> pa.Table:
         columns = [readable(table.column(name), name) for name in table.column_names]
         given[query.names[relation]] = pa.table(columns, names=table.column_names)
     try:
-        return _connections.get().query(query.sql, given)
+        result = _connections.get().query(query.sql, given)
     except duckdb.Error as error:
         raise SqlError(str(error).strip().splitlines()[0], doing=doing) from None
+    for place, field in enumerate(result.schema):
+        if pt.is_interval(field.type):
+            durations = pa.chunked_array([_durations(chunk, doing) for chunk in result.column(place).chunks], _DURATION)
+            result = result.set_column(place, field.name, durations)
+    return result
+
+
+_DURATION = pa.duration("us")
+
+
+def _durations(intervals: pa.Array, doing: str) -> pa.Array:
+    """Intervals of DuckDB as durations, which have no months."""
+    parts = [None if one is None else (one.months, one.days, one.nanoseconds) for one in intervals.to_pylist()]
+    if any(part is not None and part[0] for part in parts):
+        why = "an interval of months has no length"
+        raise SqlError(why, doing=doing, hint="Say it in days, or cast it to text")
+    lengths = [None if part is None else part[1] * 86_400_000_000 + part[2] // 1000 for part in parts]
+    return pa.array(lengths, pa.int64()).cast(_DURATION)
 
 
 @dataclass(frozen=True)
