@@ -21,6 +21,7 @@ AGGREGATES = (
     "median({n})",
 )
 TEXTS = ("min({s})", "max({s})", "string_agg({s}, ',' order by {s})", "any_value({s}) is null")
+PLACES = ("row_number()", "lag({n})", "first_value({n})")
 FILTERS = ("", "", " filter (where {n} > 1)", " filter (where {s} is null)")
 
 
@@ -68,7 +69,10 @@ def _group(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nest
     filtered = draw(st.sampled_from(FILTERS))
     value = (draw(st.sampled_from(AGGREGATES)) + filtered).format(n=_number(draw, below), s="a.s0")
     text = draw(st.sampled_from(TEXTS)).format(s="a.s0")
-    having = draw(st.sampled_from(["", " having count(*) > 1", f" having min({_number(draw, below)}) is not null"]))
+    other = draw(st.sampled_from(sorted(known.keys)))
+    terms = ["", " having count(*) > 1", f" having min({_number(draw, below)}) is not null"]
+    terms += [f" having exists (select 1 from {other} o where o.s = a.s0)"] if by == "a.s0" else []
+    having = draw(st.sampled_from(terms))
     sql = f"select ({by})::varchar as s0, ({value})::decimal(18, 2) as n0, ({text})::varchar as s1 from ({below.sql}) a"
     return Nested(f"{sql} group by {by}{having}", 1, 2)
 
@@ -104,7 +108,11 @@ def _exists(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nes
     terms = [f"b.n0 = {_number(draw, below)}", "b.s0 = a.s0", f"b.n0 > {_number(draw, below)}", "b.n0 > 1"]
     term = " and ".join(draw(st.lists(st.sampled_from(terms), min_size=1, max_size=2, unique=True)))
     not_ = draw(st.sampled_from(["", "not "]))
-    sql = f"select a.* from ({below.sql}) a where {not_}exists (select 1 from ({other.sql}) b where {term})"
+    shown = draw(st.sampled_from(["1", "1", "*", "count(*)", "max(b.n0)"]))
+    having = draw(st.sampled_from(["", "", " having count(*) > 1"])) if "(" in shown else ""
+    sql = (
+        f"select a.* from ({below.sql}) a where {not_}exists (select {shown} from ({other.sql}) b where {term}{having})"
+    )
     return Nested(sql, below.numbers, below.texts)
 
 
@@ -132,9 +140,10 @@ def _scalar(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nes
 def _window(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
     every = ", ".join(below.columns("a"))
     by = draw(st.sampled_from(["partition by a.s0 ", f"partition by {_number(draw, below)} ", ""]))
-    called = draw(st.sampled_from(["row_number()", "rank()", "dense_rank()", "sum({n})", "lag({n})", "count(*)"]))
-    order = every if called in ("row_number()", "lag({n})") else _number(draw, below)
-    value = f"({called.format(n=_number(draw, below))} over ({by}order by {order}))::decimal(18, 2)"
+    called = draw(st.sampled_from([*PLACES, "rank()", "dense_rank()", "sum({n})", "min({n})", "count(*)"]))
+    frame = draw(st.sampled_from(["", " rows between 1 preceding and 1 following"]))
+    order = every if called in PLACES or frame else _number(draw, below)
+    value = f"({called.format(n=_number(draw, below))} over ({by}order by {order}{frame}))::decimal(18, 2)"
     sql = f"select {value} as n0, {_number(draw, below)} as n1, a.s0 from ({below.sql}) a"
     return Nested(sql + draw(st.sampled_from(["", f" qualify {value} <= 2"])), 2, 1)
 
