@@ -18,7 +18,7 @@ from tests.values.properties import for_all
 
 import strandline as sl
 from strandline.errors import InputError, KeysError, NotFound, SchemaError, SqlError, StorageError, StrandlineError
-from strandline.relations import ReadOptions, open_relation, read_relation
+from strandline.relations import ReadOptions, open_relation, parse_address, read_relation
 from strandline.relations.databases import postgres as postgres_module
 
 ROWS = "(1, 'anchor', 1), (2, 'buoy', 2), (3, 'chain', 3)"
@@ -330,3 +330,10 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_a_table_of_a_database_is_loaded_into_a_store(place: Place, command: Command) -> None:
     command("create", "shop")
     assert command("load", "shop", "orders", place.table("orders"), "--key", "id", "--json").json["rows"] == 3
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "duckdb", "strandline"])
+def test_one_slash_is_an_absolute_path_like_four(scheme: str) -> None:
+    one, four, three = (parse_address(f"{scheme}:{slashes}x/f.db#t") for slashes in ("/", "////", "///"))
+    assert one == four
+    assert (one.location, three.location) == ("/x/f.db", "x/f.db")

@@ -159,8 +159,9 @@ def _parts(kind: str, url: str) -> tuple[str | None, str, str]:
         path = unquote(parts.netloc + parts.path)
         if kind in FOLDERS:
             return None, _folder(path, url), f"{kind}://{_folder(path, url)}"
-        # sqlite:///f.db is a path relative to the working folder, sqlite:////x/f.db an absolute one.
-        path = path[1:] if path.startswith("/") and not parts.netloc else path
+        # sqlite:///f.db is a path relative to the working folder, sqlite:////x/f.db and sqlite:/x/f.db are absolute.
+        written_in_full = url.startswith(f"{parts.scheme}://")
+        path = path[1:] if path.startswith("/") and not parts.netloc and written_in_full else path
         if not path:
             raise InputError("it names no file", doing=f"reading {url}", hint=f"Say {parts.scheme}:///name")
         return None, path, f"{parts.scheme}:///{path}"
