@@ -105,6 +105,7 @@ def test_queries_read_the_tables_and_nothing_else() -> None:
         for bad, told in (
             ("SELECT * FROM 'x.parquet'", "no table"),
             ("SELECT * FROM read_csv('/etc/passwd')", "no table of the store"),
+            ("SELECT qty, 'threads'.Current_Setting() FROM orders", "settings"),
             ("DELETE FROM orders", "only one query"),
             ("SELECT 1; SELECT 2", "only one query"),
             ("COPY orders TO 'x'", "only one query"),

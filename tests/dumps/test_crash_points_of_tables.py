@@ -105,7 +105,7 @@ def test_a_branch_is_there_whole_or_not_at_all_and_is_gone_on_with() -> None:
         tried += 1
         with opened(storage, Clock()) as store:
             there = "before" in store.branches()
-            behind += "before.restoring" in store.branches()
+            behind += "_strandline_restoring.before" in store.branches()
         if not there:
             restore(target, storage, branch="before")
         with opened(storage, Clock()) as store:

@@ -150,7 +150,7 @@ OPERATIONS: dict[str, Operation] = {
     "drop": lambda store: store.version().drop_snapshot("two"),
     "drop of a partial": lambda store: store.version().drop_snapshot("part"),
     "fork": lambda store: store.fork("another"),
-    "rename version": lambda store: store.rename_version("idea", "plan"),
+    "rename version": lambda store: store.rename_version(store.version("idea"), "plan"),
     "drop version": lambda store: store.drop_version("idea"),
     "commit in a version": lambda store: put(store.version("idea"), "u", z=1),
     "beat": lambda store: store.beat(),

@@ -153,7 +153,7 @@ def test_trees_of_any_depth_agree_with_dictionaries(commits: list[set[int]]) -> 
         for new in range(old, len(roots)):
             found = {
                 (one or other).number: (one, other)  # type: ignore[union-attr]
-                for one, other in differences(nodes.load, roots[old], roots[new])
+                for one, other in differences((nodes.load, nodes.load), roots[old], roots[new])
             }
             keys = models[old].keys() | models[new].keys()
             pairs = {n: (models[old].get(n), models[new].get(n)) for n in keys}

@@ -68,11 +68,13 @@ def snapshots(store: str, version: str, as_json: bool) -> int:
     Example:
       strandline snapshots shop
     """
+    from strandline.pages import is_own_name
+
     with control(store) as pages:
         opened = version_of(pages, version)
         names = {entry.domain: entry.name for entry in opened.refresh_if_idle().domains()}
-        # Snapshots named `_…` are not users': views keep the states that their copies stand at.
-        records = [one for one in opened.snapshots() if not one.name.startswith("_")]
+        # Views keep the states that their copies stand at.
+        records = [one for one in opened.snapshots() if not is_own_name(one.name)]
     rows = []
     for one in records:
         held = None if one.domains is None else [names.get(domain, f"(dropped: {domain})") for domain in one.domains]

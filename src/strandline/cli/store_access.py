@@ -19,7 +19,7 @@ from strandline.cli.output import draw_rows, plain
 from strandline.errors import NotFound
 
 if TYPE_CHECKING:
-    from strandline.pages import PageSnapshot, PageStore, ReadView, Version
+    from strandline.pages import PageSnapshot, PageStore, Version
     from strandline.storage import Storage
     from strandline.store import Store
 
@@ -156,14 +156,14 @@ def _side(text: str, opened: dict[str, tuple[Store, PageSnapshot]], stack: ExitS
     store, now = opened[url]
     name, _, state = name.partition("@")
     with store.hold(parse_at(store.pages, state) if state else now) as snapshot:
-        check_name(_relations(store, snapshot.view), name, "table")
+        check_name(_relations(store, snapshot), name, "table")
         return store.named(name, snapshot)
 
 
-def _relations(store: Store, view: ReadView) -> list[str]:
+def _relations(store: Store, snapshot: PageSnapshot) -> list[str]:
     from strandline.whatif import definitions
 
-    return [*store.tables(at=view), *definitions(view, store.cache)]
+    return [*store.tables(at=snapshot), *definitions(snapshot.view, store.cache)]
 
 
 _DATABASES = ("postgresql://", "postgres://", "sqlite://", "duckdb://", "parquet://", "delta://", "iceberg://")

@@ -89,7 +89,7 @@ def restore_store(target: Target, into: Storage, request: RestoreRequest) -> Res
     """A new store with all versions and permanent snapshots of a dump, or with one version as its `main`."""
     started = time.monotonic()
     with chosen_chain(target, request.at) as chain:
-        _check_request(chain, request)
+        _check_request(target, chain, request)
         rebuilt = _restore(target, chain, into, request)
     return restored_from(chain, len(rebuilt.pages), rebuilt.size(), started)
 
@@ -189,10 +189,12 @@ def _refuse_occupied(into: Storage, doing: str) -> None:
         raise AlreadyExists(f"something else is there ({other})", doing=doing, hint="Restore to an empty place")
 
 
-def _check_request(chain: DumpChain, request: RestoreRequest) -> None:
+def _check_request(target: Target, chain: DumpChain, request: RestoreRequest) -> None:
     scope, doing = chain.last.scope, f"restoring dump {chain.last.id}"
     if scope.tables is not None:
-        raise InputError(f"the dump holds {scope} only", doing=doing, hint="Choose tables to restore")
+        whole = [one for one in require_catalog(target.storage).complete() if one.scope.tables is None]
+        hint = f"; the last dump that is no choice of tables is {whole[-1].id}" if whole else ""
+        raise InputError(f"the dump holds {scope} only", doing=doing, hint=f"Choose tables to restore{hint}")
     if request.version is not None and chain.last.version(request.version) is None:
         have = ", ".join(version.name for version in chain.last.versions)
         raise NotFound(f"the dump has no version {request.version}", doing=doing, hint=f"Versions: {have}")

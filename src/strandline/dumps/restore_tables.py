@@ -40,8 +40,11 @@ from strandline.pages import (
     PageRef,
     PageStore,
     TableEntry,
+    Version,
     create_store,
+    is_own_name,
     open_store,
+    refuse_own_name,
     scan,
     unseal,
 )
@@ -62,7 +65,7 @@ def restore_tables(target: Target, into: Storage, request: RestoreRequest, names
         tables = _choose_tables(target, chain, into, request, names)
         if is_store(into):
             with _open_store(into) as store:
-                tables.commit(store)
+                tables.commit(store.version())
         else:
             _restore_into_new_store(tables, into, request, chain)
     return restored_from(chain, tables.pages, tables.bytes, started, tuple(tables.names.values()))
@@ -72,6 +75,7 @@ def restore_branch(target: Target, into: Storage, request: RestoreRequest, name:
     """The tables of a version (`main` unless the request names one) as a branch of a store that is there."""
     started = time.monotonic()
     doing = f"restoring branch {name}"
+    refuse_own_name(name, doing)
     if not is_store(into):
         raise NotFound(f"there is no whole store at {into.url}", doing=doing, hint="Restore a whole store there first")
     with chosen_chain(target, request.at) as chain:
@@ -91,18 +95,17 @@ def _choose_tables(
 
 
 def _commit_as_branch(store: PageStore, tables: _DumpedTables, name: str) -> None:
-    temporary = f"{name}.restoring"
     if name in store.versions():
         raise AlreadyExists(
             f"there is a branch {name} already",
             doing=f"restoring branch {name}",
             hint="Give it another name, or drop that branch first",
         )
-    version = store.version(temporary) if temporary in store.versions() else store.fork(temporary)
+    version = store.restoring(name)
     # An interrupted restore may have committed; then only the renaming is missing.
     if version.pointer().all_log(store.context.objects.chunk)[-1].message != tables.message:
-        tables.commit(store, temporary, alone=True)
-    store.rename_version(temporary, name)
+        tables.commit(version, alone=True)
+    store.rename_version(version, name)
 
 
 def _restore_into_new_store(tables: _DumpedTables, into: Storage, request: RestoreRequest, chain: DumpChain) -> None:
@@ -112,8 +115,8 @@ def _restore_into_new_store(tables: _DumpedTables, into: Storage, request: Resto
         unpublished = UnpublishedStorage(into)
         with _open_store(unpublished) if exists(unpublished, MASTER) else _create_store(unpublished) as store:
             name_store(into, store.identity)
-            if not list(store.version(MAIN).refresh().domains()):
-                tables.commit(store)
+            if not list(store.version().refresh().domains()):
+                tables.commit(store.version())
         publish_store(into, unpublished.get(MASTER))
     into.delete(UNPUBLISHED_MASTER)
     into.delete(RESTORING)
@@ -128,18 +131,19 @@ class _DumpedTables:
         self._key = self._state(request)
         dumped = self._dumped_tables()
         if names is None:
-            # Names that begin with _ belong to what-ifs and views, which refer to the store that they were made in.
-            names = [name for name in dumped if not name.startswith("_")]
+            # What-ifs and views refer to the store that they were made in.
+            names = [name for name in dumped if not is_own_name(name)]
         elif not names or (isinstance(names, Mapping) and len(set(names.values())) < len(names)):
             raise InputError("no table is chosen, or two get one name", doing="restoring tables")
         self.names = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+        for name in self.names.values():
+            refuse_own_name(name, "restoring tables")
         self._headers = self._find(dumped)
         self.message = f"{request.version or 'tables'} from dump {chain.last.id}"
         self.pages = self.bytes = 0
 
-    def commit(self, store: PageStore, to: str = MAIN, *, alone: bool = False) -> None:
+    def commit(self, version: Version, *, alone: bool = False) -> None:
         """Add all tables in one transaction; `alone`, in the place of those that are there."""
-        version = store.version(to)
         view = version.refresh()
         there = {entry.name: entry.domain for entry in view.domains()}
         for name in self.names.values():
@@ -219,7 +223,7 @@ class _DumpedTables:
             raise NotFound(
                 f"the dump has no table {missing[0]}",
                 doing="restoring tables",
-                hint=f"Tables: {', '.join(sorted(name for name in dumped if not name.startswith('_'))) or 'none'}",
+                hint=f"Tables: {', '.join(sorted(name for name in dumped if not is_own_name(name))) or 'none'}",
             )
         return {name: dumped[name] for name in self.names}
 

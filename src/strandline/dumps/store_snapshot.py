@@ -31,6 +31,7 @@ from strandline.pages import (
     Version,
     find,
     implicit,
+    is_own_name,
     items,
     open_record,
     read_master,
@@ -214,7 +215,7 @@ def _domain(view: ReadView, table: str) -> TableEntry:
     header = view.find_domain(table)
     if header is None:
         # Names that begin with _ are the store's own.
-        have = ", ".join(entry.name for entry in view.domains() if not entry.name.startswith("_")) or "none"
+        have = ", ".join(entry.name for entry in view.domains() if not is_own_name(entry.name)) or "none"
         raise NotFound(f"there is no table {table}", doing="dumping", hint=f"Tables: {have}")
     return header
 

@@ -96,6 +96,8 @@ from strandline.pages.ids import (
     PhysicalPage,
     TableId,
     VersionObject,
+    is_own_name,
+    refuse_own_name,
 )
 from strandline.pages.liveness import ProcessIdentity
 from strandline.pages.locks import Mode
@@ -179,6 +181,7 @@ __all__ = [
     "encode_registry",
     "find",
     "implicit",
+    "is_own_name",
     "items",
     "node_name",
     "open_record",
@@ -187,6 +190,7 @@ __all__ = [
     "parse_at",
     "read_master",
     "read_registry",
+    "refuse_own_name",
     "rewrite",
     "scan",
     "seal",

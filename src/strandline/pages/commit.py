@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 from strandline.errors import Conflict, InputError, StorageError, StrandlineError, Unanswered
 from strandline.pages.batch_queue import BatchQueue, PendingCommit
 from strandline.pages.format import Pointer, Reservation, SnapshotRecord, snapshot_to_json
-from strandline.pages.ids import CommitNumber, PhysicalPage, TableId, TransactionId
+from strandline.pages.ids import CommitNumber, PhysicalPage, TableId, TransactionId, refuse_own_name
 from strandline.pages.locks import BatchLocks, LostHandle, batch_locks, page_resource
 from strandline.pages.process_registry import seen_by
 from strandline.pages.read_view import ReadView
@@ -383,6 +383,7 @@ def _check_snapshots(live: Sequence[PendingCommit], attempt: SwapAttempt) -> Non
     """A name that is taken, or given twice, is refused."""
     names = _snapshot_names(live)
     for name in names:
+        refuse_own_name(name, f"naming the snapshot {name!r}")
         check_new_name(attempt.base.pointer, name, attempt.output)
     if len(set(names)) < len(names):
         raise InputError(f"two transactions give a snapshot the same name: {', '.join(names)}", doing="committing")

@@ -91,10 +91,8 @@ def fork(parent: Version, name: str, of: PageSnapshot | None = None) -> VersionO
     """A new version on the current state, or on a snapshot. The pointer's storage name."""
     context = parent.context
     refuse_no_name(name, "creating a version")
-    if of is not None and of.view.state.domains is not None:
-        raise InputError("a partial snapshot can't be a forking point", doing=f"creating version {name}")
-    if of is not None and not of.belongs_to(parent):
-        raise InputError("the snapshot is closed or of another version", doing=f"creating version {name}")
+    if of is not None:
+        refuse_forking_point(parent, of, f"creating version {name}")
     child = version_name(context.membership.stem())
     made = hold_fork(parent, child, name, of)
     pointer = child_pointer(context, parent.current.pointer, made)
@@ -145,6 +143,15 @@ def hold_fork(parent: Version, child: VersionObject, name: str, of: PageSnapshot
                 break
     parent.reclaim()
     return made
+
+
+def refuse_forking_point(parent: Version, of: PageSnapshot, doing: str) -> None:
+    """Refuse a state that a version's chain can't hold for a child: commit numbers of another one prove nothing."""
+    if of.view.state.domains is not None:
+        raise InputError("a partial snapshot can't be a forking point", doing=doing)
+    if not of.belongs_to(parent):
+        hint = "Branch from the version, and by the handle, that the snapshot is of"
+        raise InputError("the snapshot is closed or of another version", doing=doing, hint=hint)
 
 
 def refuse_no_name(name: str, doing: str) -> None:
@@ -266,7 +273,7 @@ def drop_version(version: Version) -> None:
     own = version.context.membership.number
     others = [n for n, record in registry.processes.items() if n != own and version.object in record.floors]
     if others:
-        raise InUse(f"other processes have it open ({others})", doing=doing, hint="Close it there first")
+        raise InUse(f"other processes have it open ({others})", doing=doing, hint="Close the store there first")
     while True:
         with version.attempt() as attempt:
             attempt.write(_dropped(attempt.base.pointer, attempt.output, doing))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NewType
 
+from strandline.errors import InputError
 from strandline.pages.liveness import ProcessIdentity
 
 CommitNumber = NewType("CommitNumber", int)
@@ -34,6 +35,24 @@ TransactionId = NewType("TransactionId", int)
 
 VersionObject = NewType("VersionObject", str)
 """The storage name of a version's page-table pointer. Never used again, unlike the version's own name."""
+
+OWN_PREFIX = "_strandline_"
+_OWN_NAMES = ("_views", "_view_copies", "_what_ifs", "_what_if_ids")
+_OWN_PREFIXES = ("_view.", "_what_if.", OWN_PREFIX)
+
+
+def is_own_name(name: str) -> bool:
+    """Whether a table, a snapshot or a version of that name is one of our own, and none that a user named."""
+    return name in _OWN_NAMES or name.startswith(_OWN_PREFIXES)
+
+
+def refuse_own_name(name: str, doing: str) -> None:
+    """Refuse a user's name for something new that is kept for what we make, and drop, ourselves."""
+    if is_own_name(name):
+        raise InputError(
+            f"{name!r} is kept for what Strandline itself makes", doing=doing, hint="Take a name that begins otherwise"
+        )
+
 
 CATALOG = TableId(0)
 """The system domain: its directory maps the names of domains to their numbers."""

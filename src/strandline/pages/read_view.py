@@ -143,10 +143,11 @@ class ReadView:
     def changed_entries(self, domain: TableId, older: ReadView) -> Iterator[tuple[Entry | None, Entry | None]]:
         """Pairs (older, this) of data-page entries that differ; what both share is never read.
 
-        Sharing is decided by physical name, so the views may be of different versions.
+        Sharing is decided by physical name, so the views may be of different versions; one of them may be temporary.
         """
         before, after = older.domain(domain), self.domain(domain)
-        pairs = differences(self.objects.node, before.root if before else None, after.root if after else None)
+        loads = (older.objects.node, self.objects.node)
+        pairs = differences(loads, before.root if before else None, after.root if after else None)
         for old, new in ((page_entry(left), page_entry(right)) for left, right in pairs):
             one = old if old is not None and not old.directory else None
             other = new if new is not None and not new.directory else None

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from strandline.pages.version import Version
 
 
+_ELSEWHERE = "Give a state of this store; sl.diff compares tables of two stores"
+
+
 class PageSnapshot:
     """A state that stays readable until closed. A context manager."""
 
@@ -51,6 +54,19 @@ class PageSnapshot:
     def belongs_to(self, version: Version) -> bool:
         """Whether this is open, and a state of that version."""
         return not self._closed and self._version is version
+
+    def again_in(self, version: Version) -> PageSnapshot:
+        """The same for a version of this store, through this handle of it or another; of another store it is refused:
+        two stores may use one name for two pages, and one number for two commits.
+        """
+        doing = "reading a state"
+        if self._closed or self._version.context.closed:
+            raise InputError("the snapshot, or its store, is closed", doing=doing, hint="Take another, or name one")
+        if not version.store.is_same(self._version.store):
+            raise InputError(
+                f"the snapshot is of another store, {self._version.context.storage.url}", doing=doing, hint=_ELSEWHERE
+            )
+        return self.again()
 
     def again(self) -> PageSnapshot:
         """Another hold of the same state, closed by itself."""
@@ -110,6 +126,18 @@ def open_record(version: Version, record: SnapshotRecord) -> PageSnapshot:
         snapshot.close()
         raise
     return snapshot
+
+
+def _open_same(version: Version, record: SnapshotRecord) -> PageSnapshot:
+    """Read a permanent snapshot by a record: its root carries the checksums of all that the state holds."""
+    found = _record(version, version.refresh_pointer(), record.name)
+    if found != record:
+        raise InputError(
+            f"the snapshot {record.name} is another one here than the one given",
+            doing="reading a state",
+            hint=f"That is of another store or branch, or was dropped since. {_ELSEWHERE}",
+        )
+    return open_record(version, found)
 
 
 def name_snapshot(
@@ -298,14 +326,16 @@ SHOWN = 20
 
 
 def state_at(version: Version, at: object) -> PageSnapshot:
-    """The state that `at` means, held until closed. None is now; a text is a snapshot's name here; a datetime without
-    a zone is local time.
+    """The state that `at` means, held until closed: always one of this store. None is now; a text is a snapshot's name
+    here; a datetime without a zone is local time.
     """
     if at is None:
         version.refresh_if_idle()
         return version.snapshot()
+    if isinstance(at, PageSnapshot):
+        return at.again_in(version)
     if isinstance(at, SnapshotRecord):
-        return version.at(at.name)
+        return _open_same(version, at)
     if isinstance(at, dt.datetime):
         return version.at(at.timestamp())
     if isinstance(at, (str, int)) and not isinstance(at, bool):

@@ -26,7 +26,15 @@ from strandline.pages.format import (
     version_name,
     version_row,
 )
-from strandline.pages.ids import CommitNumber, Environment, PhysicalPage, ProcessId, VersionObject
+from strandline.pages.ids import (
+    OWN_PREFIX,
+    CommitNumber,
+    Environment,
+    PhysicalPage,
+    ProcessId,
+    VersionObject,
+    refuse_own_name,
+)
 from strandline.pages.liveness import DeathWatch
 from strandline.pages.process_registry import (
     PROCESSES,
@@ -71,6 +79,13 @@ class PageStore:
         """The store's own id, chosen when it was created or restored."""
         return read_master(self.context.objects).master.store
 
+    def is_same(self, other: PageStore) -> bool:
+        """Whether two handles are of one store. A copy of its folder has its id, but is elsewhere."""
+        if self is other:
+            return True
+        places = [one.context.storage.url for one in (self, other)]
+        return places[0] == places[1] and self.identity == other.identity
+
     def versions(self) -> dict[str, VersionObject]:
         """The versions by name."""
         return read_master(self.context.objects).master.all_versions(self.context.objects.chunk)
@@ -84,13 +99,21 @@ class PageStore:
 
     def fork(self, name: str, *, parent: str = MAIN, of: PageSnapshot | None = None) -> Version:
         """A new version on the current state of another, or on a snapshot of it."""
+        refuse_own_name(name, f"creating version {name}")
         if name in self.versions():
             raise AlreadyExists(f"there is a version {name} already", doing=f"creating version {name}")
         return self.open(fork(self.version(parent), name, of))
 
-    def rename_version(self, old: str, new: str) -> None:
+    def restoring(self, name: str) -> Version:
+        """The version that a restore fills before it gives it a name: the one that was begun, or a new one."""
+        own = f"{OWN_PREFIX}restoring.{name}"
+        begun = self.versions().get(own)
+        return self.open(fork(self.version(), own) if begun is None else begun)
+
+    def rename_version(self, version: Version, name: str) -> None:
         """Give a version another name; not the first one."""
-        rename_version(self.version(old), new)
+        refuse_own_name(name, f"renaming version {version.name}")
+        rename_version(version, name)
 
     def temporary(self, *, parent: str = MAIN, of: PageSnapshot | None = None) -> TemporaryVersion:
         """A version in memory on the current state of another, or on a snapshot of it: no transaction on it is

@@ -15,9 +15,16 @@ from dataclasses import replace
 from types import TracebackType
 
 from strandline.errors import AlreadyExists, InputError, StoreError, StrandlineError
-from strandline.pages.forks import child_pointer, enter_version, hold_fork, refuse_no_name, release_fork
+from strandline.pages.forks import (
+    child_pointer,
+    enter_version,
+    hold_fork,
+    refuse_forking_point,
+    refuse_no_name,
+    release_fork,
+)
 from strandline.pages.format import Fork, Objects, Pointer, encode_pointer, version_name
-from strandline.pages.ids import CommitNumber, PhysicalPage, VersionObject
+from strandline.pages.ids import CommitNumber, PhysicalPage, VersionObject, refuse_own_name
 from strandline.pages.process_registry import Membership, NameBlock, ProcessRegistry
 from strandline.pages.reclamation import sweep_block
 from strandline.pages.snapshots import PageSnapshot
@@ -74,8 +81,7 @@ class TemporaryVersion(Version):
     """A version in memory: `keep` makes it permanent, closing forgets it. A context manager."""
 
     def __init__(self, parent: Version, of: PageSnapshot) -> None:
-        if of.view.state.domains is not None:
-            raise InputError("a partial snapshot can't be a forking point", doing="creating a temporary version")
+        refuse_forking_point(parent, of, "creating a temporary version")
         self._parent = parent
         self._base = of.again()
         self._overlay = OverlayStorage(parent.context.storage)
@@ -100,6 +106,7 @@ class TemporaryVersion(Version):
         if self._closed:
             raise StoreError("the temporary version is closed", doing=f"keeping it as {name}")
         refuse_no_name(name, "keeping a temporary version")
+        refuse_own_name(name, "keeping a temporary version")
         with self.exclusive.held():
             self.refuse(self.current.pointer)
             frozen = self.current.pointer

@@ -16,7 +16,7 @@ from strandline.errors import Fenced, LockTimeout, NotFound, StoreError, Strandl
 from strandline.pages.commit import Committer
 from strandline.pages.context import Context
 from strandline.pages.format import LogEntry, Pointer, SnapshotRecord, Visits, decode_pointer
-from strandline.pages.ids import CommitNumber, TableId, VersionObject
+from strandline.pages.ids import CommitNumber, TableId, VersionObject, refuse_own_name
 from strandline.pages.locks import LockManager
 from strandline.pages.pins import Pins
 from strandline.pages.process_registry import ProcessRegistry, Reading, read_registry, readers_of
@@ -95,6 +95,11 @@ class Version:
         self, name: str, *, of: PageSnapshot | None = None, domains: Collection[TableId] | None = None
     ) -> SnapshotRecord:
         """A permanent snapshot of the current state, or of a temporary one; of all domains, or of some."""
+        refuse_own_name(name, f"naming the snapshot {name!r}")
+        return name_snapshot(self, name, of=of, domains=domains)
+
+    def pin_snapshot(self, name: str, of: PageSnapshot, domains: Collection[TableId]) -> SnapshotRecord:
+        """The same under a name of our own."""
         return name_snapshot(self, name, of=of, domains=domains)
 
     def demote(self, name: str) -> PageSnapshot:

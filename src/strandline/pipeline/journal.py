@@ -107,7 +107,7 @@ class Journal:
     def write(self, transaction: TableTransaction, step: Step) -> None:
         """Puts a new step into the transaction that applies it; refused if another run took that step already."""
         if not transaction.has_table(STEPS):
-            transaction.create_table(STEPS, SCHEMA, key=KEY)
+            transaction.create_own_table(STEPS, SCHEMA, key=KEY)
         try:
             transaction.insert(STEPS, pa.Table.from_pylist([step.row()], SCHEMA))
         except KeysError:

@@ -6,18 +6,16 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from strandline.changes import OURS
 from strandline.errors import InputError
-from strandline.pages import PageSnapshot, ReadView, SnapshotRecord, TableEntry, Version
-from strandline.tables import find_table, is_of_views
+from strandline.pages import PageSnapshot, ReadView, SnapshotRecord, TableEntry, Version, is_own_name
+from strandline.tables import find_table
 from strandline.values import ArrowRows
-from strandline.whatif import is_hidden
 
 
 def table_entries(view: ReadView) -> list[TableEntry]:
     """A state's tables by name, without those that are ours."""
     named = sorted(view.domains(), key=lambda one: one.name)
-    return [one for one in named if not (is_hidden(one.name) or is_of_views(one.name) or one.name.startswith(OURS))]
+    return [one for one in named if not is_own_name(one.name)]
 
 
 def user_tables(view: ReadView) -> list[str]:

@@ -31,6 +31,7 @@ from strandline.pages import (
     SnapshotRecord,
     TemporaryVersion,
     Version,
+    is_own_name,
     state_at,
 )
 from strandline.pages import check_store as check_pages
@@ -138,7 +139,7 @@ class Store:
 
     def snapshots(self) -> list[SnapshotRecord]:
         """The named snapshots, oldest first."""
-        return [one for one in self.pages.snapshots() if not is_of_views(one.name)]
+        return [one for one in self.pages.snapshots() if not is_own_name(one.name)]
 
     def log(self) -> list[LogEntry]:
         """What happened to this version, oldest first."""
@@ -171,13 +172,7 @@ class Store:
 
     @contextmanager
     def state(self, at: Any = None) -> Iterator[ReadView]:
-        """The state that `at` means, readable inside: None (now), a name, a snapshot, a commit number, a datetime.
-
-        A view is a state that somebody else keeps readable.
-        """
-        if isinstance(at, ReadView):
-            yield at
-            return
+        """The state that `at` means, readable inside: None (now), a name, a snapshot, a commit number, a datetime."""
         with self.hold(at) as snapshot:
             yield snapshot.view
 
@@ -197,9 +192,7 @@ class Store:
         """The state that `at` means, readable until it is closed. Whoever reads more than once holds it first, and
         reads that: now is another state each time.
         """
-        if isinstance(at, Snapshot):
-            return at.inner.again()
-        return at.again() if isinstance(at, PageSnapshot) else state_at(self.pages, at)
+        return state_at(self.pages, at.inner if isinstance(at, Snapshot) else at)
 
     def named(self, name: str, at: Any = None) -> TableRelation | WhatIfRelation:
         """The table or what-if of that name at a state as a relation, which keeps the state readable."""

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from strandline.changes import Changes, ChangeSet
 from strandline.errors import StrandlineError
 from strandline.pages import ReadView
-from strandline.tables import ALL, PageCache, assignments, key_bounds, reachable
+from strandline.tables import ALL, PageCache, assignments, key_bounds, reached
 from strandline.values import ArrowRows
 from strandline.whatif import (
     INFINITY,
@@ -136,7 +136,7 @@ class WhatIf(ArrowRows):
             chain = chain_of(now.view, host.cache, self.name)
             scan = int(now.commit) if as_of is None else commit_of(host, as_of, f"reading {self.name}")
             reader = WhatIfReader(chain, now.view, host.cache, scan=scan, base_view=below.view)
-            return what_if_relation(reader, reachable(host.storage), [now.again(), below.again()])
+            return what_if_relation(reader, reached(below.view, host.storage), [now.again(), below.again()])
 
     def count(self, *, as_of: Any = None, at: Any = None) -> int:
         """How many rows it has."""
@@ -299,7 +299,7 @@ def what_if_at(home: WhatIfHost, name: str, at: Any = None) -> WhatIfRelation:
     """A what-if as a whole state of the store has it: its changes, those below and the table, all of that state."""
     with home.hold(at) as snapshot:
         reader = relation_of(snapshot.view, home.cache, name, "").reader
-        return what_if_relation(reader, reachable(home.storage), [snapshot.again()])
+        return what_if_relation(reader, reached(snapshot.view, home.storage), [snapshot.again()])
 
 
 def what_if_readers(view: ReadView, cache: PageCache) -> dict[str, Callable[[], WhatIfReader]]:

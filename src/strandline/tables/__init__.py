@@ -48,7 +48,7 @@ from strandline.tables.scan import (
     key_column_bounds,
     objects_of,
     page_frame,
-    reachable,
+    reached,
     release_with,
     table_relation,
 )
@@ -135,7 +135,7 @@ __all__ = [
     "objects_of",
     "own_names",
     "page_frame",
-    "reachable",
+    "reached",
     "refuse_absent",
     "relations_called",
     "release_with",

@@ -1,4 +1,4 @@
-"""Decoded pages, kept by physical name: a name is never used again, so what is kept never grows old."""
+"""Decoded pages, kept by their checksums: two stores may name two pages alike, and equal bytes are equal rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PageCache:
         self._limit = max(CACHE_BYTES, machine_memory() // MEMORY_SHARE) if limit is None else limit
         self._kept: OrderedDict[tuple[str, str], tuple[BasePage | Overlay, int]] = OrderedDict()
         self._size = 0
-        self._verified: set[str] = set()
+        self._verified: set[PageRef] = set()
         self._mutex = threading.Lock()
         self.kept_rows = KEPT_ROWS
         self.opened = 0
@@ -57,7 +57,7 @@ class PageCache:
     def chosen(self, entry: Entry, schema: TableSchema, read: Read, columns: Sequence[str]) -> PageContents:
         """What a live entry holds, with a choice of columns, which has the order's among it; it is not kept."""
         ref = live_base(entry)
-        kept = self._recall(ref.name, schema)
+        kept = self._recall(ref, schema)
         if isinstance(kept, BasePage):
             base = BasePage(
                 kept.table.select(["_row", *(name for name in schema.names if name in columns)]), schema.order
@@ -76,23 +76,23 @@ class PageCache:
     def columns(self, entry: Entry, schema: TableSchema, read: Read, columns: Sequence[str]) -> Columns | None:
         """Columns of a live entry decoded for the caller alone; None when it is kept already, or has an overlay."""
         ref = live_base(entry)
-        if entry.overlay is not None or self._recall(ref.name, schema) is not None:
+        if entry.overlay is not None or self._recall(ref, schema) is not None:
             return None
         self.opened += 1
         return decode_columns(read(ref), schema, columns)
 
     def verify(self, refs: Sequence[PageRef], read: Read) -> None:
         """Read pages once for all of this process: `read` compares them with their checksums."""
-        fresh = [ref for ref in refs if ref.name not in self._verified]
+        fresh = [ref for ref in refs if ref not in self._verified]
 
         def look(ref: PageRef) -> None:
             read(ref)
 
         parallel(look, fresh)
-        self._verified.update(ref.name for ref in fresh)
+        self._verified.update(fresh)
 
     def base(self, ref: PageRef, schema: TableSchema, read: Read) -> BasePage:
-        page = self._recall(ref.name, schema)
+        page = self._recall(ref, schema)
         if not isinstance(page, BasePage):
             self.opened += 1
             page = base_of(decode_page(read(ref), schema), schema)
@@ -100,7 +100,7 @@ class PageCache:
         return page
 
     def overlay(self, ref: PageRef, schema: TableSchema, read: Read) -> Overlay:
-        page = self._recall(ref.name, schema)
+        page = self._recall(ref, schema)
         if not isinstance(page, Overlay):
             self.opened += 1
             page = overlay_of(decode_page(read(ref), schema), schema)
@@ -111,9 +111,9 @@ class PageCache:
         """Keep a page that was read, or that is just being written."""
         size = int(page.table.nbytes) + (INDEX_BYTES if isinstance(page, BasePage) else OVERLAY_BYTES) * len(page.table)
         with self._mutex:
-            old = self._kept.pop((ref.name, schema.mark), None)
+            old = self._kept.pop((ref.checksum, schema.mark), None)
             self._size += size - (old[1] if old is not None else 0)
-            self._kept[ref.name, schema.mark] = (page, size)
+            self._kept[ref.checksum, schema.mark] = (page, size)
             while self._size > self._limit and len(self._kept) > 1:
                 _, (_, gone) = self._kept.popitem(last=False)
                 self._size -= gone
@@ -124,10 +124,10 @@ class PageCache:
             self._kept.clear()
             self._size = 0
 
-    def _recall(self, name: str, schema: TableSchema) -> BasePage | Overlay | None:
+    def _recall(self, ref: PageRef, schema: TableSchema) -> BasePage | Overlay | None:
         with self._mutex:
-            kept = self._kept.get((name, schema.mark))
+            kept = self._kept.get((ref.checksum, schema.mark))
             if kept is None:
                 return None
-            self._kept.move_to_end((name, schema.mark))
+            self._kept.move_to_end((ref.checksum, schema.mark))
             return kept[0]

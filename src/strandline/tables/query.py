@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from strandline.engine import SparkAction, sandboxed_duckdb
 from strandline.errors import Cancelled, NotFound, SqlError
-from strandline.pages import ReadView
+from strandline.pages import ReadView, is_own_name
 from strandline.tables.page_cache import PageCache
 from strandline.tables.page_files import PageFiles, page_files
 from strandline.tables.scan import TableReader
@@ -192,6 +192,8 @@ def _resolved(tree: Any, known: Set[str]) -> list[str]:
     """The relations of the store that a query names; on the way their names become the store's own."""
     from sqlglot import exp
 
+    if any(call.name.casefold() == "current_setting" for call in tree.find_all(exp.Anonymous)):
+        raise SqlError("settings can't be asked for", doing=_DOING, hint="Query the store's tables")
     named: dict[str, None] = {}
     for table in list(tree.find_all(exp.Table)):
         if not isinstance(table.this, exp.Identifier):
@@ -201,7 +203,7 @@ def _resolved(tree: Any, known: Set[str]) -> list[str]:
         alike = [name for name in known if name.lower() == table.name.lower()]
         name = table.name if table.name in known else alike[0] if len(alike) == 1 else None
         if name is None or table.db or table.catalog:
-            listed = ", ".join(sorted(name for name in known if not name.startswith("_"))[:20])
+            listed = ", ".join(sorted(name for name in known if not is_own_name(name))[:20])
             raise NotFound(f"there is no table {table.sql()}", doing=_DOING, hint=f"The tables are {listed}")
         table.this.set("this", name)
         table.this.set("quoted", True)

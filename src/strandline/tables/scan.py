@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.engine import cut_evenly, parallel
-from strandline.errors import NotFound, StrandlineError
-from strandline.pages import Entry, Objects, PageRef, PageSnapshot, ReadView, TableEntry
+from strandline.errors import InputError, NotFound, StrandlineError
+from strandline.pages import Entry, Objects, PageRef, PageSnapshot, ReadView, TableEntry, is_own_name
 from strandline.relations import Bounds, Relation, Scan, Split, moment, read_scan, register_reader
-from strandline.storage import LocalStorage, ObjectStorage, Storage, open_storage
+from strandline.storage import LocalStorage, ObjectStorage, OverlayStorage, Storage, open_storage
 from strandline.tables.keys import decode_first
 from strandline.tables.page import Columns, Overlay, PageContents, live_base
 from strandline.tables.page_cache import PageCache
@@ -48,6 +48,18 @@ def reachable(storage: Storage) -> str:
     return name
 
 
+def reached(view: ReadView, storage: Storage) -> str:
+    """The name by which workers find the pages of a state of a store; those of a temporary branch are its own."""
+    own = view.objects.storage
+    if own is not storage and isinstance(own, OverlayStorage):
+        raise InputError(
+            "a state of a temporary branch can't be read by kernels or by Spark",
+            doing="reading a state",
+            hint="Make the branch permanent first, with keep(name); to_arrow and query read it as it is",
+        )
+    return reachable(storage)
+
+
 def is_shared(storage: Storage) -> bool:
     """Whether other processes can open it."""
     return isinstance(storage, (LocalStorage, ObjectStorage))
@@ -65,8 +77,8 @@ def _opened(url: str) -> Objects:
 
 
 def tables_hint(names: Sequence[str]) -> str:
-    """Which tables there are; those that begin with `_` are the store's own."""
-    shown = sorted(name for name in names if not name.startswith("_"))
+    """Which tables there are, without the store's own."""
+    shown = sorted(name for name in names if not is_own_name(name))
     return f"The tables are {', '.join(shown[:20])}" if shown else "There are no tables yet"
 
 
@@ -218,7 +230,7 @@ def table_relation(view: ReadView, name: str, cache: PageCache, storage: Storage
     """A table at a state, which must stay readable: `release_with` its reader keeps it so."""
     reader = TableReader(view, name, cache)
     plain = pa.schema([pa.field(name, reader.schema.arrow_schema.field(name).type) for name in reader.schema.shown])
-    return TableRelation(name, plain, reader, reachable(storage))
+    return TableRelation(name, plain, reader, reached(view, storage))
 
 
 def release_with(holder: object, snapshot: PageSnapshot) -> None:

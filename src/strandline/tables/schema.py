@@ -179,7 +179,9 @@ def widened(schema: TableSchema, name: str, kind: pa.DataType) -> TableSchema:
             "decimals to more digits, string and binary to large ones, times of day from s to ms or from us to ns",
         )
     if name in schema.key and not (pt.is_signed_integer(column.type) and pt.is_signed_integer(kind)):
-        raise SchemaError("pages are ordered by this column", doing=doing, hint="Of a key only integers widen")
+        raise SchemaError(
+            "pages are ordered by this column", doing=doing, hint="Of a key only signed integers widen, to more bits"
+        )
     default = None if column.default is None else column.default.cast(kind)
     columns = tuple(replace(c, type=kind, default=default) if c.name == name else c for c in schema.columns)
     return TableSchema(columns, schema.key, schema.version + 1, schema.next_id)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from strandline.changes import Changes, ChangeSet, difference
 from strandline.errors import EngineError, InputError, InUse, StorageError, StrandlineError
-from strandline.pages import CommitNumber, Mode, Transaction, Version
+from strandline.pages import CommitNumber, Mode, Transaction, Version, refuse_own_name
 from strandline.tables.bulk_pages import WriteMode
 from strandline.tables.bulk_write import LargeWrites
 from strandline.tables.incoming_rows import check_distinct, fitted, in_order, taken_keys
@@ -80,11 +80,18 @@ class TableTransaction:
 
     # Tables
 
-    @_whole
     def create_table(
         self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
     ) -> int:
         """A new table with these rows; a schema instead of rows makes an empty one. How many rows it has."""
+        refuse_own_name(name, f"creating table {name}")
+        return self.create_own_table(name, data, key=key, not_null=not_null)
+
+    @_whole
+    def create_own_table(
+        self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
+    ) -> int:
+        """The same under a name that users can't give."""
         doing = f"creating table {name}"
         if not name or name != name.strip():
             raise InputError(f"{name!r} is no name for a table", doing=doing)
@@ -152,6 +159,7 @@ class TableTransaction:
     @_whole
     def rename_table(self, old: str, new: str) -> None:
         """Give a table another name."""
+        refuse_own_name(new, f"renaming table {old}")
         self._tables.open(old)
         self._tables.claim(new)
         if taken := self.taken_by(new):

@@ -118,7 +118,7 @@ def put(transaction: TableTransaction, record: ViewRecord | ViewCopyRecord, *, e
     if exists:
         transaction.upsert(table, rows)
     else:
-        transaction.create_table(table, rows, key="name")
+        transaction.create_own_table(table, rows, key="name")
 
 
 def remove(transaction: TableTransaction, table: str, name: str) -> None:

@@ -145,12 +145,12 @@ def begin(transaction: TableTransaction, view: ReadView, cache: PageCache, defin
     if known is not None:
         segments = replace(segments, revision=known.revision + 1, earlier=known.broken or known.earlier)
     if view.find_domain(SEGMENTS) is None:
-        transaction.create_table(SEGMENTS, records([segments]), key="view")
+        transaction.create_own_table(SEGMENTS, records([segments]), key="view")
     else:
         write(transaction, segments)
     if view.find_domain(segments.table) is not None:
         transaction.drop_table(segments.table)
-    transaction.create_table(segments.table, table_schema(definition), key=KEY)
+    transaction.create_own_table(segments.table, table_schema(definition), key=KEY)
     return segments
 
 

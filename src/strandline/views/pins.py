@@ -38,7 +38,7 @@ def pin(host: ViewHost, copy: str, definition: ViewDefinition, snapshot: PageSna
     domains = domains_of(StoreState(snapshot.view, host.cache), definition)
     name = _name(copy, position.id)
     try:
-        host.pages.name_snapshot(name, of=snapshot, domains=domains)
+        host.pages.pin_snapshot(name, snapshot, domains)
     except InputError:
         # One commit has one state, and one definition of the view: whoever kept it before kept the same.
         if all(one.name != name for one in host.pages.snapshots()):

@@ -52,7 +52,7 @@ def create(home: WhatIfHost, name: str, on: str) -> None:
         single = [made.columns[schema.column(name).id] for name in schema.key] if len(schema.key) == 1 else []
         if transaction.view.find_domain(CATALOG) is None:
             _create_catalog(transaction)
-        transaction.tables.create_table(
+        transaction.tables.create_own_table(
             made.differential, differential_schema(data, place_type(schema), single), key=KEY
         )
         transaction.tables.insert(CATALOG, pa.Table.from_pylist([made.row()], schema=SCHEMA))
@@ -132,6 +132,6 @@ def _base(transaction: WhatIfTransaction, on: str) -> WhatIfChain:
 
 def _create_catalog(transaction: WhatIfTransaction) -> None:
     try:
-        transaction.tables.create_table(CATALOG, SCHEMA, key="name")
+        transaction.tables.create_own_table(CATALOG, SCHEMA, key="name")
     except InputError as error:
         raise Conflict("another what-if was created meanwhile", doing="creating a what-if") from error

@@ -265,7 +265,7 @@ class OpenWhatIf:
         if len(pages) < 2 and written + sum(entry.rows for entry in pages) <= SMALL_WRITES.page_rows:
             return
         if view.find_domain(IDS) is None:
-            self.work.tables.create_table(IDS, IDS_SCHEMA, key=IDS_KEY)
+            self.work.tables.create_own_table(IDS, IDS_SCHEMA, key=IDS_KEY)
         held = ids
         if held is None:
             held = SeenIds.united([self.reader().differential(self.definition).ids, added or SeenIds()])
@@ -302,6 +302,14 @@ def _plain(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array | pa
     return column if column.type == field.type else column.cast(field.type)
 
 
+def _commit_of_snapshot(home: WhatIfHost, snapshot: Any, doing: str) -> int:
+    with home.hold(snapshot) as held:
+        if held.view.state.version != home.pages.object:
+            hint = "Commits of two branches have the same numbers: give a snapshot of this one, or a datetime"
+            raise InputError("the snapshot is of another branch", doing=doing, hint=hint)
+        return int(held.commit)
+
+
 def commit_of(home: WhatIfHost, when: Any, doing: str) -> int:
     """The commit that a date means: a number, a snapshot or its name, or a datetime: the last commit before it."""
     now = int(home.pages.refresh_if_idle().commit)
@@ -313,7 +321,7 @@ def commit_of(home: WhatIfHost, when: Any, doing: str) -> int:
         if not named:
             raise InputError(f"there is no snapshot {when}", doing=doing, hint="Give a commit number or a datetime")
         return int(named[0])
-    number = getattr(when, "commit", when)
+    number = _commit_of_snapshot(home, when, doing) if hasattr(when, "commit") else when
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise InputError(f"{when!r} is no date", doing=doing, hint="Give a commit number, a snapshot or a datetime")
     if number > now:

@@ -20,6 +20,8 @@ from strandline.storage import Storage, put_new
 WRITE_AT_ONCE = 1 << 20
 """Pages from this size on are written when they are made; smaller ones wait, to be written together."""
 
+Ref = NodeRef | PageRef | Chunk
+
 Stem = Callable[[], str]
 """Gives the next name of this process's block."""
 
@@ -44,33 +46,35 @@ def version_name(stem: str) -> VersionObject:
 
 
 class Objects:
-    """Verified reads of immutable objects, nodes and extension pages cached."""
+    """Verified reads of immutable objects, nodes and extension pages cached: what is kept answers only a reference
+    with its own checksum, for another store may have used the same name.
+    """
 
     def __init__(self, storage: Storage, cached: int = 8192) -> None:
         self.storage = storage
         self._cached = cached
-        self._cache: OrderedDict[PhysicalPage, Node | Sequence[Json]] = OrderedDict()
+        self._cache: OrderedDict[PhysicalPage, tuple[str, Node | Sequence[Json]]] = OrderedDict()
         self._mutex = threading.Lock()
 
     def node(self, ref: NodeRef) -> Node:
         """The node that `ref` names."""
-        cached = self._recall(ref.name)
+        cached = self._recall(ref)
         if cached is None:
             cached = decode_node(ref, self._get(ref.name))
-            self.remember(ref.name, cached)
+            self.remember(ref, cached)
         if not isinstance(cached, Node):
             raise Damaged(f"{ref.name} is no node", doing=f"reading {ref.name}", hint="Run check")
         return cached
 
     def chunk(self, ref: Chunk) -> Sequence[Json]:
         """The records of an extension page."""
-        cached = self._recall(ref.name)
+        cached = self._recall(ref)
         if cached is None:
             data = self._get(ref.name)
             records: Sequence[Json] = unseal("chunk", ref.name, data)
             if checksum(data) != ref.checksum:
                 raise Damaged(f"{ref.name} is not the page that was named", doing=f"reading {ref.name}")
-            self.remember(ref.name, records)
+            self.remember(ref, records)
             return records
         if isinstance(cached, Node):
             raise Damaged(f"{ref.name} is no extension page", doing=f"reading {ref.name}", hint="Run check")
@@ -85,18 +89,18 @@ class Objects:
 
     def sealed(self, kind: str, ref: PageRef, decode: Callable[[Json], Json] = _as_it_is) -> Json:
         """The body of a page of the control plane's own, decoded and cached: treat it as immutable."""
-        cached = self._recall(ref.name)
+        cached = self._recall(ref)
         if cached is None:
             cached = [decode(unseal(kind, ref.name, self.page(ref)))]
-            self.remember(ref.name, cached)
+            self.remember(ref, cached)
         if isinstance(cached, Node):
             raise Damaged(f"{ref.name} is no {kind}", doing=f"reading {ref.name}", hint="Run check")
         return cached[0]
 
-    def remember(self, name: PhysicalPage, value: Node | Sequence[Json]) -> None:
+    def remember(self, ref: Ref, value: Node | Sequence[Json]) -> None:
         """Keep a decoded object; the one used longest ago goes when there are too many."""
         with self._mutex:
-            self._cache[name] = value
+            self._cache[ref.name] = ref.checksum, value
             if len(self._cache) > self._cached:
                 self._cache.popitem(last=False)
 
@@ -106,12 +110,13 @@ class Objects:
             self._cache.pop(name, None)
         self.storage.delete(name)
 
-    def _recall(self, name: PhysicalPage) -> Node | Sequence[Json] | None:
+    def _recall(self, ref: Ref) -> Node | Sequence[Json] | None:
         with self._mutex:
-            cached = self._cache.get(name)
-            if cached is not None:
-                self._cache.move_to_end(name)
-            return cached
+            cached = self._cache.get(ref.name)
+            if cached is None or cached[0] != ref.checksum:
+                return None
+            self._cache.move_to_end(ref.name)
+            return cached[1]
 
     def _get(self, name: PhysicalPage) -> bytes:
         try:
@@ -133,7 +138,7 @@ class ObjectWriter:
         self.swap = ""
         """The id of the swap that these objects are for; a commit's own id, if it is one."""
         self._pending: dict[str, bytes] = {}
-        self._nodes: dict[PhysicalPage, Node | Sequence[Json]] = {}
+        self._nodes: dict[PhysicalPage, tuple[Ref, Node | Sequence[Json]]] = {}
         self.names: set[PhysicalPage] = set()
         self.taken: set[PhysicalPage] = set()
         """Every name that was used, also of objects taken back since."""
@@ -157,16 +162,18 @@ class ObjectWriter:
         """A new node."""
         name, data = node_name(self._stem()), encode_node(node)
         self._add(name, data)
-        self._nodes[name] = node
-        return NodeRef(name, born, len(data), checksum(data), node.level, node.sums())
+        ref = NodeRef(name, born, len(data), checksum(data), node.level, node.sums())
+        self._nodes[name] = ref, node
+        return ref
 
     def chunk(self, records: Sequence[Json]) -> Chunk:
         """A new extension page."""
         name, data = node_name(self._stem()), seal("chunk", list(records))
         self._add(name, data)
-        self._nodes[name] = records
         numbers = [record[0] for record in records]
-        return Chunk(name, len(data), checksum(data), len(records), min(numbers), max(numbers))
+        ref = Chunk(name, len(data), checksum(data), len(records), min(numbers), max(numbers))
+        self._nodes[name] = ref, records
+        return ref
 
     def read(self, ref: PageRef) -> bytes:
         """A page, pending or stored."""
@@ -182,12 +189,12 @@ class ObjectWriter:
 
     def load(self, ref: NodeRef) -> Node:
         """A node, pending or stored."""
-        pending = self._nodes.get(ref.name)
+        _, pending = self._nodes.get(ref.name, (ref, None))
         return pending if isinstance(pending, Node) else self._objects.node(ref)
 
     def load_chunk(self, ref: Chunk) -> Sequence[Json]:
         """An extension page, pending or stored."""
-        pending = self._nodes.get(ref.name)
+        _, pending = self._nodes.get(ref.name, (ref, None))
         return pending if pending is not None and not isinstance(pending, Node) else self._objects.chunk(ref)
 
     def discard(self, name: PhysicalPage) -> None:
@@ -207,8 +214,8 @@ class ObjectWriter:
         pending, self._pending = self._pending, {}
         if pending:
             self._put(pending)
-        for name, value in self._nodes.items():
-            self._objects.remember(name, value)
+        for ref, value in self._nodes.values():
+            self._objects.remember(ref, value)
 
     def abandon(self) -> None:
         """Delete everything: it was never visible to anybody (section 2: freeing the new versions)."""

@@ -157,16 +157,18 @@ def pages_only_in(item: Item, other: Item | None, after: CommitNumber) -> Iterat
     return (page for page in item_pages(item) if page.born > after and page.name not in kept)
 
 
-def differences(load: Load, old: NodeRef | None, new: NodeRef | None) -> Iterator[tuple[Item | None, Item | None]]:
-    """Pairs of leaf items, old and new, where two trees differ; None where a tree has nothing."""
+def differences(
+    loads: tuple[Load, Load], old: NodeRef | None, new: NodeRef | None
+) -> Iterator[tuple[Item | None, Item | None]]:
+    """Pairs of leaf items, old and new, where two trees differ; None where a tree has nothing. Each has its loader."""
     if old is not None and new is not None and old.name == new.name:
         return
     level = max(ref.level for ref in (old, new) if ref is not None) if old or new else 0
-    left, right = (_slots_at(load, ref, level) for ref in (old, new))
+    left, right = (_slots_at(load, ref, level) for load, ref in zip(loads, (old, new), strict=True))
     for slot in sorted(left.keys() | right.keys()):
         one, other = left.get(slot), right.get(slot)
         if isinstance(one, NodeRef) or isinstance(other, NodeRef):
-            yield from differences(load, _child(left, slot), _child(right, slot))
+            yield from differences(loads, _child(left, slot), _child(right, slot))
         elif one != other:
             yield one, other
 

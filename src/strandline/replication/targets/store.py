@@ -207,7 +207,7 @@ class StoreTarget:
                 if existing is not None:
                     return the_same(existing, definition, self.shown)
             else:
-                tx.create_table(STATES, _STATES_SCHEMA, key="name")
+                tx.create_own_table(STATES, _STATES_SCHEMA, key="name")
             for name in (self._name, self._load_name):
                 if tx.has_table(name):
                     raise InputError(
@@ -311,7 +311,8 @@ class StoreTarget:
             if begun:
                 tx.insert(name, rows)
             else:
-                tx.create_table(name, rows, key=key_of(definition))
+                make = tx.create_table if name == self._name else tx.create_own_table
+                make(name, rows, key=key_of(definition))
             if begun and message.last:
                 tx.rename_table(self._load_name, self._name)
 
