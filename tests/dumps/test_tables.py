@@ -148,6 +148,20 @@ def test_a_store_dumped_and_restored_on_disk_keeps_row_numbers_schema_and_histor
         assert store.check().ok
 
 
+def test_a_dump_of_tables_is_no_store_and_the_last_whole_one_is_named(place: Path) -> None:
+    with sl.create(place / "shop") as store:
+        store.create_table("orders", numbered(3), key="id")
+        store.dump(place / "tables", tables=["orders"])
+        with pytest.raises(InputError, match=r"Choose tables to restore\.$"):
+            sl.restore(place / "tables", place / "again")
+        whole = store.dump(place / "backups")
+        store.table("orders").delete(where="id = 1")
+        store.dump(place / "backups", tables=["orders"])
+    with pytest.raises(InputError, match=f"the last dump that is no choice of tables is {whole.id}"):
+        sl.restore(place / "backups", place / "again")
+    assert sl.restore(place / "backups", place / "again", at=whole.id).dump == whole.id
+
+
 def test_chosen_tables_go_into_a_store_that_is_there_or_a_new_one(place: Path) -> None:
     backups = place / "backups"
     with sl.create(place / "shop") as store:

@@ -150,7 +150,10 @@ def test_columns_are_renamed_added_and_widened_without_writing_pages() -> None:
         store.table("people").update(where="number = 1", values={"n": 2**40})
         wrongs: list[tuple[str, Callable[[TableTransaction], None]]] = [
             ("does not hold every value", lambda tx: tx.widen_column("people", "n", "int32")),
-            ("ordered by this column", lambda tx: tx.widen_column("people", "number", "decimal(38, 0)")),
+            (
+                "ordered by this column.*signed integers",
+                lambda tx: tx.widen_column("people", "number", "decimal(38, 0)"),
+            ),
             ("already", lambda tx: tx.rename_column("people", "called", "age")),
             ("no column 'what'", lambda tx: tx.rename_column("people", "what", "x")),
             ("'_row' is no name", lambda tx: tx.add_column("people", "_row", "int64")),
