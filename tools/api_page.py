@@ -56,7 +56,7 @@ OURS = {
     "TemporaryStore": {"branch", "name", "relation"},
     "Table": {"bytes", "parts", "relation", "rows"},
     "Snapshot": {"inner", "view"},
-    "TableTransaction": {"ended"},
+    "TableTransaction": {"create_own_table", "ended"},
     "Base": {"record"},
     "Copy": {"record"},
     "Explanation": {"to_json"},
