@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,37 @@ def test_a_row_that_lacks_a_column_or_has_one_more_is_refused(states: list[State
     for schema in (SCHEMA, None):
         with pytest.raises(FormatError, match="has other columns"):
             sl.Changes.from_debezium(told, key="id", schema=schema)
+
+
+HELD: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.binary(), [b"", b"a\xff"]),
+    (pa.decimal128(9, 2), [Decimal("1.10"), Decimal("-0.01")]),
+    (pa.date32(), [1, -400_000]),
+    (pa.timestamp("us"), [0, 1_700_000_000_000_001]),
+    (pa.timestamp("ns", "UTC"), [1, 1_700_000_000_000_000_001]),
+    (pa.time64("ns"), [1, 9 * 3600 * 10**9]),
+    (pa.float64(), [0.1, float("nan"), float("-inf")]),
+    (pa.bool_(), [True, False]),
+    (pa.list_(pa.decimal128(9, 2)), [[], [Decimal("1.10"), None]]),
+    (pa.struct([("a", pa.binary()), ("b", pa.date32())]), [{"a": b"x", "b": None}]),
+    (pa.map_(pa.string(), pa.float64()), [[], [("k", float("inf"))]]),
+]
+
+
+@for_all(60, held=st.sampled_from(HELD), data=st.data())
+def test_a_file_of_messages_is_read_again_in_the_types_of_the_schema(
+    tmp_path_factory: pytest.TempPathFactory, held: tuple[pa.DataType, list[Any]], data: st.DataObject
+) -> None:
+    type_, values = held
+    path = tmp_path_factory.getbasetemp() / "topic.jsonl"
+    drawn = [data.draw(st.none() | st.sampled_from(values)) for _ in range(2)]
+    raw = pa.int64() if pa.types.is_temporal(type_) and type_.bit_width == 64 else pa.int32()
+    arrays = [pa.array([v], raw).cast(type_) if pa.types.is_temporal(type_) else pa.array([v], type_) for v in drawn]
+    old, new = (pa.table({"id": pa.array([1], pa.int64()), "v": array}) for array in arrays)
+    changes = sl.diff(old, new, key="id", runner="inline")
+    changes.write(path, layout="debezium")
+    again = sl.Changes.from_debezium(path, key="id", schema=changes.schema)
+    assert rows_of(again) == rows_of(changes)
 
 
 @for_all(40, states=st.tuples(_STATE, _STATE))

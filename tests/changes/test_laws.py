@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -196,3 +197,25 @@ def test_counted_sets_compose(case: Case) -> None:
     assert counted_of(consolidate(both)) == counted_of(both)
     raw = type(first)(first.header, pa.concat_tables([first.rows, then.rows]))
     assert counted_of(consolidate(raw)) == counted_of(both)
+
+
+WIDTHS: list[list[tuple[pa.DataType, list[Any]]]] = [
+    [(pa.int8(), [1, -1]), (pa.int64(), [1, 2**62]), (pa.decimal128(22, 2), [Decimal(1), Decimal("0.01")])],
+    [(pa.decimal128(3, 1), [Decimal("1.5")]), (pa.decimal128(5, 2), [Decimal("1.5"), Decimal("1.55")])],
+    [(pa.timestamp("s"), [0]), (pa.timestamp("us"), [0, 1]), (pa.timestamp("ns"), [0, 1])],
+    [(pa.int64(), [1]), (pa.float64(), [1.0, 5.5])],
+]
+
+
+@LAWS
+@given(st.data(), st.sampled_from(WIDTHS), st.sampled_from([["id"], None]))
+def test_sets_compose_whatever_types_stand_between(data: st.DataObject, widths: Any, key: list[str] | None) -> None:
+    states = []
+    for _ in range(3):
+        type_, values = data.draw(st.sampled_from(widths))
+        held = data.draw(st.dictionaries(st.integers(1, 3), st.sampled_from(values)))
+        states.append(pa.table({"id": pa.array(held, pa.int64()), "v": pa.array(list(held.values()), type_)}))
+    first, then = difference(states[0], states[1], key), difference(states[1], states[2], key)
+    assert sorted(map(str, apply(states[0], compose(first, then)).to_pylist())) == sorted(
+        map(str, states[2].to_pylist())
+    )

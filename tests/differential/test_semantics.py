@@ -370,3 +370,48 @@ def test_a_window_reports_what_outgrew_it() -> None:
     assert notes["distance"] == pytest.approx(1.0)
     calm = sl.diff(old, new, "id", algorithm="window", aging=WindowOptions.aging_bytes, slices=1)
     assert calm.run.work.notes["evicted"] == 0
+
+
+def test_the_sorted_new_side_is_kept_whole(tmp_path: Path) -> None:
+    old = pa.table({"id": [1, 2], "v": [1, 2]})
+    new = pa.table({"z": ["b", "a", "c"], "id": [2, 1, 3], "v": [2, 5, 0], "w": [1, 1, 0]})
+    options: Any = {"key": "id", "where": "v > 0", "columns": ["v"], "runner": "inline"}
+    found = sl.diff(old, new, keep_sorted=str(tmp_path / "kept"), **options)
+    assert (found.summary().updated, found.summary().unchanged) == (1, 1)
+    assert pq.read_table(tmp_path / "kept").equals(new.sort_by("id"))
+
+
+def test_no_columns_are_not_all_columns() -> None:
+    one = pa.table({"id": [1], "v": [1]})
+    for columns in ([], "", [""]):
+        with pytest.raises(InputError, match="names no column"):
+            sl.diff(one, one, key="id", columns=columns, runner="inline")
+
+
+def test_pairs_are_found_among_keys_that_are_all_null() -> None:
+    sides = [pa.table({"id": pa.array([None, None], pa.int64()), "v": values}) for values in ([1, 2], [2, 3])]
+    counts = sl.diff(sides[0], sides[1], "id", duplicates="pair", runner="inline").summary()
+    assert (counts.updated, counts.unchanged) == (1, 1)
+
+
+def test_a_state_goes_on_when_the_column_of_its_condition_is_renamed(tmp_path: Path) -> None:
+    options: Any = {"key": "id", "state": str(tmp_path / "state"), "runner": "inline"}
+    sl.diff(None, pa.table({"id": [1, 2], "q": [1, 5]}), where="q > 2", **options)
+    new = pa.table({"id": [1, 2], "qty": [1, 6]})
+    found = sl.diff(None, new, where="qty > 2", rename={"q": "qty"}, **options)
+    assert found.to_arrow()["id"].to_pylist() == [2]
+    assert found.summary().updated == 1
+
+
+def test_keys_of_json_without_a_value_take_the_other_sides_type(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": 1, "n": null, "m": 2.5}\n')
+    (tmp_path / "b.jsonl").write_text('{"id": 1, "n": 5, "m": null}\n')
+    for old, new in (("a", "b"), ("b", "a")):
+        found = sl.diff(tmp_path / f"{old}.jsonl", tmp_path / f"{new}.jsonl", key="id", runner="inline")
+        assert not found.header.retyped
+        assert found.to_arrow()["_changed"].to_pylist() == [["n", "m"]]
+
+
+def test_a_set_that_empties_a_column_is_applied() -> None:
+    old, new = pa.table({"id": [1, 2], "v": pa.array([None, 5])}), pa.table({"id": [1, 2], "v": pa.nulls(2)})
+    assert sl.diff(old, new, key="id", runner="inline").apply(old, runner="inline").to_arrow().equals(new)

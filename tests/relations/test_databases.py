@@ -337,3 +337,16 @@ def test_one_slash_is_an_absolute_path_like_four(scheme: str) -> None:
     one, four, three = (parse_address(f"{scheme}:{slashes}x/f.db#t") for slashes in ("/", "////", "///"))
     assert one == four
     assert (one.location, three.location) == ("/x/f.db", "x/f.db")
+
+
+@pytest.mark.parametrize("empty", ["v > 9", "id > 9"])
+def test_a_query_of_no_value_takes_the_types_of_the_other_side(empty: str, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "a.db")) as base:
+        base.executescript("create table t(id integer primary key, v real); insert into t values(1, 2.5)")
+    url, query = f"sqlite:///{tmp_path}/a.db", "select id, v from t"
+    options: Any = {"key": "id", "runner": "inline"}
+    found = sl.diff(url, url, old_query=query, new_query=f"{query} where {empty}", **options)
+    assert found.summary().deleted == 1
+    for more, deleted in (("", 0), (f" where {empty}", 1), ("", 0)):
+        found = sl.diff(None, url, new_query=query + more, state=str(tmp_path / "state"), **options)
+        assert found.summary().deleted == deleted

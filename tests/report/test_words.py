@@ -17,6 +17,7 @@ from strandline.changes.shape import BEFORE, CHANGED, ChangeSet, Counts, Header
 from strandline.changes.table_difference import difference
 from strandline.report import Example, RunFacts, pick_examples, summary_json, summary_view, summary_words
 from strandline.report.examples import one_line, shortened_pair
+from strandline.report.html import html_report
 from strandline.report.run_facts import describe_facts, format_bytes, format_probability, format_seconds
 
 FACTS = RunFacts(
@@ -171,3 +172,19 @@ def test_numbers_are_told_in_the_units_that_people_use() -> None:
     assert told["Runs to the first miss, on average"] == "never"
     assert told["Rows read"] == "5,000,000 before, 5,010,000 after"
     assert "Shuffled" not in told
+
+
+def test_a_null_an_empty_text_and_the_text_null_are_three_keys() -> None:
+    old, new = (pa.table({"id": [None, "", "null"], "v": values}) for values in ([1, 1, 1], [2, 2, 2]))
+    found = difference(old, new, ["id"])
+    examples = pick_examples(found)
+    assert sorted((name, value or repr(value)) for each in examples for name, value in each.key) == [
+        ("id", "''"),
+        ("id", "None"),
+        ("id", "null"),
+    ]
+    words, page = drawn(found.header, examples), html_report(found.header, found.rows)
+    assert words.count("id=null") == 2
+    assert "id=''" in words
+    assert '<span class="v null">null</span>' in page
+    assert '<span class="v null">empty</span>' in page

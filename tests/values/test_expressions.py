@@ -178,3 +178,11 @@ def test_importing_expressions_loads_neither_sqlglot_nor_duckdb() -> None:
     there = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=there)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(("sign", "expected"), [(">", [2]), ("=", [1]), ("<=", [0, 1]), ("<>", [0, 2])])
+def test_local_nanoseconds_are_compared_with_constants_to_the_last_digit(sign: str, expected: list[int]) -> None:
+    ticks = pa.array([1_700_000_000_000_000_000 + place for place in range(3)], pa.timestamp("ns"))
+    rows = pa.table({"t": ticks, "place": [0, 1, 2]})
+    condition = parse_condition(f"t {sign} timestamp '2023-11-14 22:13:20.000000001'", rows.schema)
+    assert rows.filter(condition.mask(rows))["place"].to_pylist() == expected

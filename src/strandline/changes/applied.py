@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+_OTHER_FORMATS = (".csv", ".json", ".jsonl", ".ndjson", ".arrow", ".feather", ".md", ".html", ".htm", ".sql")
+
+
 @dataclass(frozen=True)
 class Applied:
     """A relation of Parquet files in a spool, which it keeps alive. It is itself a `Relation`."""
@@ -75,6 +78,12 @@ class Applied:
         but for a folder under a URL, whose files come one after the other.
         """
         target = absolute(path)
+        if target.endswith(_OTHER_FORMATS):
+            raise InputError(
+                "rows are saved as Parquet alone",
+                doing=f"saving rows to {target}",
+                hint="Name a file that ends in .parquet, or a folder",
+            )
         if file_exists(target) or files_below(target) or os.path.lexists(target):
             raise InputError(
                 "there is something there already", doing=f"saving rows to {target}", hint="Remove it first"

@@ -82,7 +82,8 @@ def check_base(schema: pa.Schema, header: Header) -> None:
             f"the relation has another schema than the set was made from: {', '.join(odd)} differ\n"
             f"relation:   {listed[0]}\nchange set: {listed[1]}",
             doing=_DOING,
-            hint="Apply it to the relation it was made from",
+            hint="Apply it to a relation of these columns. A set of some columns, of renamed ones, of paired "
+            "duplicates, or of decimals compared as floats fits no extract: compare without that to make one that does",
         )
 
 

@@ -20,6 +20,7 @@ from strandline.changes.shape import (
     ChangeSet,
     Header,
     before_table,
+    finish,
     image_struct,
     kinds,
     require_whole,
@@ -39,12 +40,30 @@ def compose(first: ChangeSet, then: ChangeSet, *, fill: Mapping[str, Any] | None
     """
     header = composed_header(first.header, then.header, fill)
     sets = [_filled(changes, fill) for changes in (first, then)]
+    one, two = (s.header for s in sets)
+    # What stood between the sets, and is gone, need not fit the types of either end.
+    wider = replace(
+        header,
+        old_schema=_holding_both(one.old_schema, two.old_schema),
+        new_schema=_holding_both(two.new_schema, one.new_schema),
+    )
     if header.form == COUNTED:
-        return consolidate(ChangeSet(header, pa.concat_tables([_counted_rows(s, header) for s in sets])))
+        counted = consolidate(ChangeSet(wider, pa.concat_tables([_counted_rows(s, wider) for s in sets])))
+        return finish(header, counted.rows)
     known = np.concatenate([np.full(len(s), s.header.knows_before) for s in sets])
-    working = replace(header, has_before=any(s.header.has_before for s in sets), has_changed=False)
+    working = replace(wider, has_before=any(s.header.has_before for s in sets), has_changed=False)
     rows = pa.concat_tables([_keyed_rows(s, working) for s in sets])
     return net(header, ChangeSet(working, rows), known)
+
+
+def _holding_both(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
+    """The columns of `schema` in types that hold the values of those in `other`, too."""
+    fields = []
+    for field in schema:
+        place = other.get_field_index(field.name)
+        joined = common_type(field.type, other.field(place).type) if place >= 0 else field.type
+        fields.append(field if isinstance(joined, Incomparable) else pa.field(field.name, joined))
+    return pa.schema(fields)
 
 
 def composed_header(first: Header, then: Header, fill: Mapping[str, Any] | None = None) -> Header:

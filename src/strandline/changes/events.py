@@ -7,22 +7,25 @@ came last. A log that tells another story (a key that is not unique, an event th
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence, Set
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from strandline.changes.shape import ChangeSet, check_key, check_schema, show
 from strandline.changes.table_difference import difference
-from strandline.errors import ChangesError, FormatError, InputError, extra
+from strandline.errors import ChangesError, FormatError, InputError, SchemaError, extra
 from strandline.relations import relation_schema
-from strandline.values import Flags, Positions, first_occurrences, plain, unequal
+from strandline.values import Flags, Positions, convert_text, first_occurrences, is_bytes, is_text, plain, unequal
 
 KIND, VERSION, TIME = "_change_type", "_commit_version", "_commit_timestamp"
 SIGNS = {"delete": -1, "update_preimage": -1, "insert": 1, "update_postimage": 1}
@@ -120,12 +123,46 @@ def debezium_changes(source: Any, key: Sequence[str], schema: pa.Schema | None =
             signs.append(sign)
             moments.append(number)
     try:
-        rows = pa.Table.from_pylist(images, schema)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise FormatError(f"rows don't have one type that holds them: {error}", doing=doing, hint=_SCHEMA) from None
+        rows = pa.Table.from_pylist(images) if schema is None else _typed(images, schema)
+    except (SchemaError, pa.ArrowException, ArithmeticError, ValueError, TypeError, AttributeError) as error:
+        told = "rows don't have one type that holds them" if schema is None else "rows don't fit the schema"
+        hint = _SCHEMA if schema is None else "Give the types that the messages have"
+        raise FormatError(f"{told}: {error}", doing=doing, hint=hint) from None
     if not images and schema is None:
         raise InputError("there is no message, so the columns are not known", doing=doing, hint="Give the schema")
     return net_of_events(rows, np.asarray(signs, np.int64), np.asarray(moments, np.int64), key, doing)
+
+
+def _typed(images: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Rows of the types of a schema, from what JSON holds of them: see `_value`."""
+    columns = [pa.array([_value(image[field.name], field.type) for image in images], field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _value(value: Any, type_: pa.DataType) -> Any:
+    """A value of a type, where JSON holds it as a text: bytes in base64, decimals, times in ISO form, NaN and the
+    infinities. The texts are those that the layout `debezium` writes.
+    """
+    if value is None:
+        return None
+    if pt.is_dictionary(type_):
+        return _value(value, type_.value_type)
+    if pt.is_struct(type_):
+        return {field.name: _value(value[field.name], field.type) for field in type_}
+    if pt.is_map(type_):
+        entries = value.items() if isinstance(value, dict) else value
+        return [(_value(key, type_.key_type), _value(item, type_.item_type)) for key, item in entries]
+    if pt.is_nested(type_):
+        return [_value(each, type_.value_type) for each in value]
+    if not isinstance(value, str) or is_text(type_):
+        return value
+    if is_bytes(type_):
+        return base64.b64decode(value, validate=True)
+    if pt.is_decimal(type_):
+        return Decimal(value)
+    if pt.is_floating(type_):
+        return float(value)
+    return convert_text(pa.array([value]), type_, "value", empty_is_null=False)[0]
 
 
 def _check_whole(image: dict[str, Any], columns: Set[str], where: str, doing: str) -> None:

@@ -393,7 +393,7 @@ def require_whole(header: Header, doing: str) -> None:
     raise ChangesError(
         f"the change set is partial: it does not hold the columns that were {missing}",
         doing=doing,
-        hint=f"Say what new columns hold with fill={{{wanted}}}",
+        hint=f"Say what new columns hold with fill={{{wanted}}} (--fill COLUMN=VALUE)",
     )
 
 

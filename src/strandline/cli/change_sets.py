@@ -39,7 +39,7 @@ def apply(
     import strandline as sl
 
     changes = sl.Changes.load(changes_path)
-    values = dict(pairs(fill, "--fill")) or None
+    values = dict(pairs(fill, "--fill")) or (None if changes.header.added or changes.header.retyped else {})
     applied = changes.apply(relation, lenient=lenient, fill=values, runner=runner)
     applied.save(out)
     if as_json:

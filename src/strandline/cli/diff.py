@@ -176,7 +176,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
     options = {name: given[name] for name in names.split()}
     options |= {name: given[name] for name in ("aging", "block") if given[name] is not None}
     options |= {
-        "columns": _names(given["columns"]),
+        "columns": _names(given["columns"]) if given["columns"] else None,
         "ignore": _names(given["ignore"]),
         "rename": pairs(given["rename"], "--rename"),
         "compare": pairs(given["compare"], "--compare"),

@@ -39,6 +39,8 @@ from strandline.relations import (
     merged,
     run_exchanged,
     sample_bounds,
+    schema_from_text,
+    schema_to_text,
     sort_order,
 )
 from strandline.storage import building
@@ -56,6 +58,8 @@ def merge(plan: DiffPlan, keep_sorted: str | None = None) -> DiffResult:
         return _merge_clustered(plan, by_key)
     if not can_be_ordered(comparison.header.after_schema, comparison.key) or not (by_key.old or by_key.new):
         # Nested keys have no order to merge by; they meet by their hash.
+        if keep_sorted is not None and (by_key.old or by_key.new):
+            raise InputError("a nested key has no order", doing="keeping the sorted new side", hint="Leave it out")
         return partitioned_hash(plan)
     return _merge_sorted(plan, pieces, keep_sorted)
 
@@ -83,7 +87,7 @@ def _merge_sorted(plan: DiffPlan, pieces: int, keep_sorted: str | None) -> DiffR
     sampled = new if new.scans else old
     bounds = sample_bounds(sampled.scans, list(sampled.key), pieces)
     exchange = Exchange((old, new), len(bounds) + 1, bounds)
-    template = {**bucket_template(plan), "keep": keep_sorted is not None}
+    template = {**bucket_template(plan), "keep": keep_sorted and schema_to_text(plan.new.relation.schema)}
     outcomes = run_exchanged(exchange, merge_sorted, template, (plan.runner, plan.spool), "merging key ranges")
     if keep_sorted is not None:
         _keep([outcome.result["kept"] for outcome in outcomes], keep_sorted)
@@ -95,12 +99,12 @@ def _merge_sorted(plan: DiffPlan, pieces: int, keep_sorted: str | None) -> DiffR
 
 @kernel
 def merge_sorted(item: WorkItem, attempt: Attempt) -> Result:
-    """Compares one range of the key; if asked, writes the new side's rows in key order."""
+    """Compares one range of the key; if asked, writes the new side's rows in key order: all of them, whole."""
     result = dict(compare_pair(item, attempt))
     result["kept"] = None
     if item["keep"]:
         comparison = Comparison.from_json(item["comparison"])
-        new = read_side(Side.from_json(item["new"]))
+        new = read_side(replace(Side.from_json(item["new"]), schema=schema_from_text(item["keep"]), where=None))
         result["kept"] = attempt.path("sorted.parquet")
         pq.write_table(new.take(pa.array(sort_order(new, comparison.key))), result["kept"], row_group_size=122_880)
     return result

@@ -124,7 +124,7 @@ class DiffKeywords(TypedDict, total=False):
 
     algorithm: str
     duplicates: str
-    columns: str | Sequence[str]
+    columns: str | Sequence[str] | None
     ignore: str | Sequence[str]
     rename: Mapping[str, str]
     compare: Mapping[str, str]
@@ -169,6 +169,12 @@ def options_from(given: Mapping[str, Any]) -> DiffOptions:
     for name in ("columns", "ignore"):
         if name in values:
             values[name] = names_of(values[name])
+    if given.get("columns") is not None and not any(values["columns"]):
+        raise InputError(
+            "columns names no column",
+            doing="reading options",
+            hint="Leave it out to compare all of them, or name the key to compare keys alone",
+        )
     for name in ("aging", "block", "memory"):
         if values.get(name) is not None:
             values[name] = size(values[name])

@@ -30,6 +30,7 @@ from strandline.relations import (
     KeyRange,
     Relation,
     Scan,
+    ScannedRelation,
     Split,
     SpooledRelation,
     UnequalRows,
@@ -214,7 +215,13 @@ def plan_diff(
         old_relation, new_relation = _folded(unfolded, comparison, options, rename, spool)
     fetched = _fetched(
         _input(old_relation, comparison.old_schema_shared, options, rename),
-        _input(new_relation, comparison.new_schema_shared, options, {}),
+        _input(
+            new_relation,
+            comparison.new_schema_shared,
+            options,
+            {},
+            kept=() if options.keep_sorted is None else new_relation.schema.names,
+        ),
         comparison,
         options,
     )
@@ -278,18 +285,22 @@ def _folded(
 def _typed_by_the_other(
     old: Any, old_relation: Relation, new_relation: Relation, rename: Mapping[str, str]
 ) -> tuple[Relation, Relation]:
-    """Columns of no row, whose types nobody knows, take those of the other side: a CSV file of nothing but a header."""
+    """Columns of no value, whose types nobody knows, take those of the other side: of a CSV file of nothing but a
+    header, of JSON lines where all are null.
+    """
     met = [(name, rename.get(name, name)) for name in old_relation.schema.names]
     met = [(mine, theirs) for mine, theirs in met if theirs in new_relation.schema.names]
     unknown = old_relation.schema.names if isinstance(old, SignatureState) and not old.rows else _untyped(old_relation)
     of_old = {mine: new_relation.schema.field(theirs).type for mine, theirs in met if mine in unknown}
-    unknown = () if of_old else _untyped(new_relation)
-    of_new = {theirs: old_relation.schema.field(mine).type for mine, theirs in met if theirs in unknown}
+    unknown = _untyped(new_relation)
+    of_new = {
+        theirs: old_relation.schema.field(mine).type for mine, theirs in met if theirs in unknown and mine not in of_old
+    }
     return retype(old_relation, of_old), retype(new_relation, of_new)
 
 
 def _untyped(relation: Relation) -> Sequence[str]:
-    return relation.untyped if isinstance(relation, SpooledRelation) else ()
+    return relation.untyped if isinstance(relation, (SpooledRelation, DatabaseRelation, ScannedRelation)) else ()
 
 
 def _meeting_as_doubles(
@@ -435,11 +446,17 @@ def _chosen(old: pa.Schema, new: pa.Schema, key: Sequence[str], options: DiffOpt
     return {name for name in both.names if name not in options.ignore}
 
 
-def _input(relation: Relation, schema: pa.Schema, options: DiffOptions, rename: Mapping[str, str]) -> Input:
-    """The side that reads the columns of `schema`, and those that the condition speaks of."""
+def _input(
+    relation: Relation,
+    schema: pa.Schema,
+    options: DiffOptions,
+    rename: Mapping[str, str],
+    kept: Sequence[str] = (),
+) -> Input:
+    """The side that reads the columns of `schema`, those that the condition speaks of, and those that are kept."""
     renamed = rename_fields(relation.schema, rename)
     where = None
-    names = list(schema.names)
+    names = [*schema.names, *(name for name in kept if name not in schema.names)]
     if options.where is not None:
         condition = parse_condition(options.where, renamed, options.params)
         where = condition.sql
@@ -515,7 +532,7 @@ def check_renames(old: pa.Schema, rename: Mapping[str, str]) -> None:
 
 def _check_keys_are_not_all_null(plan: DiffPlan) -> None:
     """A key of nothing but nulls is a mistake that statistics often show at once."""
-    for side, given in (("old", plan.old), ("new", plan.new)):
+    for side, given in (("old", plan.old), ("new", plan.new)) if not plan.comparison.pair else ():
         parts = given.parts(plan.comparison.key)
         rows = sum(part.rows for part in parts)
         nulls = [_known_nulls(parts, name) for name in plan.comparison.key]

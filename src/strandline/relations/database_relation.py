@@ -18,6 +18,7 @@ import pyarrow as pa
 from strandline.engine import Spool
 from strandline.errors import InputError, SchemaError
 from strandline.relations.databases import (
+    UNKNOWN,
     UNREADABLE,
     Address,
     Database,
@@ -106,6 +107,11 @@ class DatabaseRelation:
     @property
     def is_query(self) -> bool:
         return self._rows.source.startswith("(")
+
+    @property
+    def untyped(self) -> tuple[str, ...]:
+        """Columns of no value whose types nobody knows."""
+        return tuple(column.name for column in self._rows.columns if column.kind == UNKNOWN)
 
     @property
     def primary_key(self) -> tuple[str, ...]:

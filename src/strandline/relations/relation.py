@@ -72,13 +72,15 @@ class Relation(Protocol):
 class ScannedRelation:
     """A relation of whole files: one part for each scan, whose rows are counted; no bounds.
 
-    `spool` is held so that scratch files live as long as the relation that reads them.
+    `spool` is held so that scratch files live as long as the relation that reads them. `untyped` are columns without
+    any value: nobody knows of what type they are.
     """
 
     name: str
     schema: pa.Schema
     scans: tuple[Scan, ...]
     spool: Spool | None = None
+    untyped: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:

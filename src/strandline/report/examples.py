@@ -40,7 +40,7 @@ class Example:
     """
 
     kind: str
-    key: tuple[tuple[str, str], ...]
+    key: tuple[tuple[str, str | None], ...]
     cells: tuple[Cell, ...]
     hidden: int = 0
     count: int | None = None
@@ -123,7 +123,7 @@ def _keyed(part: ChangeSet, kind: str, limit: int) -> list[Example]:
                 for each in cell_differences(part, name, [row])[0]
                 if kind == UPDATE or each.before is not None or each.after is not None
             ]
-        key = tuple((name, one_line(_cell_text(values[row]) or "null")) for name, values in keys.items())
+        key = tuple((name, _key_text(values[row])) for name, values in keys.items())
         known = kind == INSERT or (header.knows_before and not unknown)
         examples.append(Example(kind, key, tuple(shown[:limit]), max(len(shown) - limit, 0), knows_before=known))
     return examples
@@ -146,6 +146,10 @@ def _counted(changes: ChangeSet, limit: int, cells: int) -> list[Example]:
 
 def _cell_text(value: Any) -> str | None:
     return None if value is None else text(value)
+
+
+def _key_text(value: Any) -> str | None:
+    return None if value is None else one_line(text(value))
 
 
 def by_kind(examples: Sequence[Example]) -> dict[str, list[Example]]:

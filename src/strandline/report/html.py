@@ -159,7 +159,7 @@ def examples_part(examples: Sequence[Example], header: Header) -> str:
 
 
 def _example(example: Example) -> str:
-    key = " ".join(f'<span class="k">{safe(n)}</span> {safe(shortened(v, VALUE_WIDTH))}' for n, v in example.key)
+    key = " ".join(f'<span class="k">{safe(n)}</span> {_whole(v, "span")}' for n, v in example.key)
     if example.count is not None:
         key = f"{example.count:,} ×"
     more = f'<div class="more">and {example.hidden} more</div>' if example.hidden else ""

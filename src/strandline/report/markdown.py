@@ -97,7 +97,7 @@ def _examples(examples: Sequence[Example], header: Header) -> str:
     rows: list[Sequence[str]] = []
     for example in examples:
         copies = "" if example.count is None else f"{example.count:,} × "
-        key = ", ".join(code(value) for _, value in example.key)
+        key = ", ".join(_value(value) for _, value in example.key)
         cells = [_cells(cell, example) for cell in example.cells] or [("", "", "")]
         if example.hidden:
             cells.append((f"and {example.hidden} more", "", ""))

@@ -186,9 +186,10 @@ def _drawn(example: Example) -> Text:
     """An example: an update with a line for each cell, an insert or a delete with its cells in one paragraph."""
     from rich.text import Text
 
-    key = ", ".join(f"{one_line(name)}={shortened(value, CELL_WIDTH)}" for name, value in example.key)
     copies = "" if example.count is None else f"{example.count:,} × "
-    drawn = Text(f"{SIGNS[example.kind]} {copies}{key}", style=f"bold {STYLES[example.kind]}")
+    drawn = Text(f"{SIGNS[example.kind]} {copies}", style=f"bold {STYLES[example.kind]}")
+    for place, (name, value) in enumerate(example.key):
+        drawn.append(f"{', ' if place else ''}{one_line(name)}=").append(_value(value, "bold"))
     cells = [_cell(cell, example) for cell in example.cells]
     if example.hidden:
         cells.append(Text(f"and {example.hidden} more", style="dim not bold"))

@@ -46,9 +46,12 @@ class TimeSpan:
     """A time of day or a length of time that Python's own types can't hold, in nanoseconds."""
 
     ns: int
+    of_day: bool = False
 
     def __str__(self) -> str:
         seconds, rest = divmod(self.ns, _BILLION)
+        if self.of_day and 0 <= seconds < 86_400:
+            return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:09d}"
         return f"{datetime.timedelta(seconds=seconds)}.{rest:09d}" if abs(seconds) < 8e13 else f"{self.ns} ns"
 
 
@@ -246,7 +249,7 @@ def _length(ns: int) -> datetime.timedelta | TimeSpan:
 
 def _time(ns: int) -> datetime.time | TimeSpan:
     if ns % 1000 or not 0 <= ns < 86_400 * _BILLION:
-        return TimeSpan(ns)
+        return TimeSpan(ns, of_day=True)
     return (_EPOCH + datetime.timedelta(microseconds=ns // 1000)).time()
 
 

@@ -16,6 +16,7 @@ from strandline.values.expressions import (
     quoted,
     quoted_text,
     readable,
+    renamed_columns,
     unsteady_calls,
 )
 from strandline.values.frames import ArrowRows
@@ -132,6 +133,7 @@ __all__ = [
     "quoted_text",
     "read_hashes",
     "readable",
+    "renamed_columns",
     "repeated_hashes",
     "repeated_rows",
     "restore",

@@ -85,6 +85,8 @@ def restored(array: pa.Array, type_: pa.DataType) -> pa.Array:
     if array.type == type_:
         return array
     source = array.type
+    if pt.is_null(type_) and array.null_count == len(array):
+        return pa.nulls(len(array))
     if isinstance(source, pa.BaseExtensionType):
         return restored(array.storage, type_)
     if pt.is_dictionary(source) and not len(array.dictionary):

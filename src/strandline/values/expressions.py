@@ -38,6 +38,7 @@ from strandline.values.nanoseconds import (
     check_microseconds,
     compare_exactly,
     interval_text,
+    keep_nanoseconds,
     sql_rounds,
 )
 
@@ -374,6 +375,18 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
             yield from _nodes(child)
 
 
+def renamed_columns(sql: str, names: Mapping[str, str]) -> str:
+    """A condition, as `Condition.sql` has it, under new names of its columns where `names` gives one."""
+    import sqlglot
+    from sqlglot import exp
+
+    tree = sqlglot.parse_one(sql, dialect="duckdb")
+    for column in tree.find_all(exp.Column):
+        place = column.parts[0]
+        place.replace(exp.to_identifier(names.get(place.name, place.name), quoted=True))
+    return tree.sql(dialect="duckdb", identify=True, comments=False)
+
+
 def _run(expression: Expression | Condition, table: pa.Table, sql: str = "") -> pa.ChunkedArray:
     import duckdb
 
@@ -415,7 +428,8 @@ def _exact_sql(sql: str, fine: frozenset[NanosecondColumn]) -> _ExactSql:
     tree = sqlglot.parse_one(sql, dialect="duckdb")
     exact = compare_exactly(tree, fine)
     read = frozenset(column.parts[0].name for column in tree.find_all(exp.Column))
-    text = tree.sql(dialect="duckdb", identify=True, comments=False) if exact else sql
+    changed = keep_nanoseconds(tree) or bool(exact)
+    text = tree.sql(dialect="duckdb", identify=True, comments=False) if changed else sql
     return _ExactSql(text, exact, read)
 
 

@@ -108,6 +108,23 @@ def compare_exactly(tree: Any, columns: Iterable[NanosecondColumn]) -> frozenset
     return frozenset(exact)
 
 
+def keep_nanoseconds(tree: Any) -> bool:
+    """Whether the tree had constants of local time with nanoseconds, which are of a type that keeps them now."""
+    from sqlglot import exp
+
+    fine = [
+        place
+        for place in tree.find_all(exp.Cast)
+        if place.to.this in (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPNTZ)
+        and isinstance(place.this, exp.Literal)
+        and (written := _INSTANT.fullmatch(place.this.this)) is not None
+        and int(written["rest"])
+    ]
+    for place in fine:
+        place.set("to", exp.DataType.build("TIMESTAMP_NS", dialect="duckdb"))
+    return bool(fine)
+
+
 def _count(place: Any, column: NanosecondColumn) -> Any:
     """A constant as a number of nanoseconds, where it compares with the column as such; None for anything else."""
     import sqlglot

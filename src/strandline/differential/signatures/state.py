@@ -39,6 +39,7 @@ from strandline.storage import (
     remove_files,
     replacing,
 )
+from strandline.values import parse_condition, renamed_columns
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -77,7 +78,9 @@ class SignatureState:
         """
         if not names:
             return self
-        return replace(self, spec=self.spec.renamed(names), schema=rename_fields(self.schema, names), blocks=())
+        schema = rename_fields(self.schema, names)
+        where = self.where and parse_condition(renamed_columns(self.where, names), schema).sql
+        return replace(self, spec=self.spec.renamed(names), schema=schema, where=where, blocks=())
 
     def check_fits(self, spec: SignatureSpec, where: str | None) -> None:
         """Refuses a request that these signatures can't answer, saying what differs."""

@@ -19,13 +19,14 @@ from strandline.relations.databases.column_types import (
     own_batch,
     stored_table,
 )
-from strandline.relations.databases.database import Database, Row, connect, no_table
+from strandline.relations.databases.database import UNKNOWN, Database, Row, connect, no_table
 from strandline.relations.databases.table_columns import UNREADABLE, TableColumn, table_column, typed_batch
 
 __all__ = [
     "CANONICAL",
     "FOLDERS",
     "HOLDERS",
+    "UNKNOWN",
     "UNREADABLE",
     "Address",
     "Database",

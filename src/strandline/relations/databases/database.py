@@ -17,6 +17,8 @@ from strandline.errors import InputError, NotFound, StorageError, did_you_mean, 
 from strandline.relations.databases.address import Address
 
 Row = tuple[Any, ...]
+UNKNOWN = "unknown"
+"""The type of a column of no value whose database declares none; it is read as text."""
 MOVE_ASIDE = (
     "If the file is damaged, move it aside (other tables in it may still be saved) and do the same again: a copy whose "
     "file is not there is made anew from its source, and nothing of the source is lost"

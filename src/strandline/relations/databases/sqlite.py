@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from strandline.errors import NotFound, StorageError
 from strandline.relations.databases.address import Address
-from strandline.relations.databases.database import MOVE_ASIDE, Database, Parameters, Row
+from strandline.relations.databases.database import MOVE_ASIDE, UNKNOWN, Database, Parameters, Row
 from strandline.values import quoted
 
 BATCH = 65_536
@@ -76,7 +76,7 @@ class SqliteDatabase(Database):
     def query_columns(self, sql: str) -> list[tuple[str, str]]:
         """A query declares no types: they are those of the values, which are all looked at."""
         kinds = self._kinds([row[0] for row in self._described(sql)], f"({sql}) AS q")
-        return [(name, _declared(found)) for name, found in kinds.items()]
+        return [(name, UNKNOWN if found in (None, "null") else _declared(found)) for name, found in kinds.items()]
 
     def _kinds(self, names: Sequence[str], source: str) -> dict[str, str]:
         """The storage classes of the values of each of these columns."""

@@ -60,6 +60,7 @@ def open_json(files: Sequence[DataFile], name: str, options: ReadOptions) -> Sca
             for file, constant, (_, pieces) in zip(files, constants, studied, strict=True)
             for scan in _scans(file, body, pieces)
         ),
+        untyped=tuple(field.name for field in held if pat.is_null(field.type) and field.name not in given),
     )
 
 
