@@ -3,7 +3,7 @@
     python -m benchmarks.tpch_views FOLDER            FOLDER has the eight tables as .parquet files
     python -m benchmarks.tpch_views FOLDER --repeat 3 --json figures.json --only 1 3 13
 
-`tpchgen-cli parquet -s 1 --output-dir FOLDER --tables orders` (and so on) makes the files. A turn is a refresh function
+`tpchgen-cli parquet -s 1 --output-dir FOLDER --tables orders` (and so on) makes the files. A turn is both functions
 of the benchmark: one order in a thousand comes with its lines, and one in a thousand goes. Then each copy, in DuckDB,
 is refreshed by its difference, and compared with its view. DuckDB computes the same query over the Parquet files and
 keeps nothing. Shown are medians of processor seconds (user and system, all threads).
@@ -61,12 +61,14 @@ def shifted(rows: pa.Table, by: int) -> pa.Table:
 
 
 def turn(store: Store, number: int, largest: int) -> None:
-    """One order in a thousand comes, with its lines, and one goes."""
-    orders = store.query(f"select * from orders where o_orderkey % 1000 = {number}")
-    lines = store.query(f"select * from lineitem where l_orderkey % 1000 = {number}")
+    """One order in a thousand comes, with its lines, and one goes: ranges of keys, as the benchmark has them."""
+    size = largest // 1000
+    new, gone = (f"between {n * size} and {(n + 1) * size - 1}" for n in (2 * number, 2 * number + 1))
+    orders = store.query(f"select * from orders where o_orderkey {new}")
+    lines = store.query(f"select * from lineitem where l_orderkey {new}")
     with store.transaction() as transaction:
-        transaction.delete("orders", where=f"o_orderkey % 1000 = {500 + number}")
-        transaction.delete("lineitem", where=f"l_orderkey % 1000 = {500 + number}")
+        transaction.delete("orders", where=f"o_orderkey {gone}")
+        transaction.delete("lineitem", where=f"l_orderkey {gone}")
         transaction.insert("orders", shifted(orders, (number + 1) * (largest + 8)))
         transaction.insert("lineitem", shifted(lines, (number + 1) * (largest + 8)))
 

@@ -183,14 +183,19 @@ def test_a_view_tells_how_changes_go_through_it() -> None:
 def test_a_refresh_tells_what_each_operator_did(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with create_on(MemoryStorage()) as store:
         shop(store)
-        copy = store.view("totals", REPORTS["totals"]).replicate(f"sqlite:///{tmp_path}/r.db#totals")
+        texts = {"totals": REPORTS["totals"], "each": "select id, max(price) as most from orders group by id"}
+        copies = [store.view(name, sql).replicate(f"sqlite:///{tmp_path}/r.db#{name}") for name, sql in texts.items()]
         store.table("orders").update(where="id = 8", set={"price": "price + 1"})
         with caplog.at_level("INFO", logger="strandline"):
-            copy.refresh()
+            for copy in copies:
+                copy.refresh()
         told = [record.getMessage() for record in caplog.records if "GROUP BY" in record.getMessage()]
         assert told == [
-            "GROUP BY: 43 rows of input 1 read of the parts that changed, as they were",
-            "GROUP BY: 43 rows of input 1 read of the parts that changed, as they are",
+            "GROUP BY: computed over all 300 rows of what it reads, as they were",
+            "GROUP BY: computed over all 300 rows of what it reads, as they are",
+            "GROUP BY: 2 changes of its inputs are 2 of its result",
+            "GROUP BY: 1 rows of input 1 read of the parts that changed, as they were",
+            "GROUP BY: 1 rows of input 1 read of the parts that changed, as they are",
             "GROUP BY: 2 changes of its inputs are 2 of its result",
         ]
 

@@ -21,7 +21,7 @@ from strandline.values import no_rows
 from strandline.views.definition import Occurrence, QualifiedColumn, ViewDefinition, equalities_of
 from strandline.views.join import Join, JoinRunner, joined, net, run_join
 from strandline.views.relevance import mask
-from strandline.views.store_state import Sought, StoreState, is_sought
+from strandline.views.store_state import KnownPages, Sought, StoreState, is_sought
 
 Equalities = Sequence[tuple[QualifiedColumn, QualifiedColumn]]
 
@@ -50,6 +50,8 @@ class TwoStates:
     newer: StoreState
     changed: dict[str, int] = field(default_factory=dict)
     """How many rows of each relation were seen to differ: the update counts once, like an insert or a delete."""
+    pages: KnownPages = field(default_factory=dict)
+    """What was read of whole tables: most pages are the same in both states."""
 
     def delta(self, relation: str, columns: Sequence[str]) -> pa.Table:
         delta = self.newer.delta(self.older, relation, columns)
@@ -61,6 +63,8 @@ class TwoStates:
         return self.newer if new else self.older
 
     def rows(self, relation: str, columns: Sequence[str], sought: Sought, *, new: bool) -> pa.Table:
+        if sought.keys is None and not sought.values:
+            return self.state(new=new).rows_sharing(relation, columns, self.pages)
         return self.state(new=new).rows_sought(relation, columns, sought)
 
 
@@ -91,6 +95,13 @@ def rows_sought(
         return _met(definition, sides, {}, term, running)
     first = sides.rows(one.relation, join.columns_of(one.alias), wanted, new=new)
     return _met(definition, sides, {one.alias: first}, term, running)
+
+
+def is_entered_by_key(definition: ViewDefinition, sides: DeltaSides, sought: Sought) -> bool:
+    """Whether sought values of outputs lead to rows of a table by its key, and not to most of them."""
+    place, wanted = _where_sought(definition, sides, sought, new=False)
+    relation = definition.occurrences[place].relation
+    return wanted.keys is not None and not sides.state(new=False).are_most(relation, wanted.keys)
 
 
 def _where_sought(definition: ViewDefinition, sides: DeltaSides, sought: Sought, *, new: bool) -> tuple[int, Sought]:

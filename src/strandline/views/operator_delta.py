@@ -14,7 +14,7 @@ Nothing is kept from one refresh to the next, so nothing can drift; what is read
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,8 +22,15 @@ import pyarrow as pa
 
 from strandline.changes import COUNT, difference
 from strandline.values import no_rows, plain_schema, restore
-from strandline.views.definition import UNION_ALL, Operator, Shape, ViewDefinition, operator_rows
-from strandline.views.delta_query import DeltaSides, TwoStates, delta_rows, rows_sought
+from strandline.views.definition import (
+    UNION_ALL,
+    Operator,
+    Shape,
+    ViewDefinition,
+    operator_over_relations,
+    operator_rows,
+)
+from strandline.views.delta_query import DeltaSides, TwoStates, delta_rows, is_entered_by_key, rows_sought
 from strandline.views.join import JoinRunner, net
 from strandline.views.store_state import Sought, StoreState, is_sought
 
@@ -41,6 +48,14 @@ def view_rows(definition: ViewDefinition, state: StoreState, running: JoinRunner
     """All rows of a view at a state: its operators are computed here, the joins below them where `running` says."""
     sides = OperatorSides.of(definition, TwoStates(state, state), running)
     return _repeated(rows_sought(definition, sides, Sought(), new=True, running=running))
+
+
+def columns_read(definition: ViewDefinition, state: StoreState) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The relations that a view reads, each once, with the columns that it reads of them anywhere."""
+    reads = list(definition.reads())
+    for relation in definition.relations:
+        names = {name for one, columns in reads if one == relation for name in columns}
+        yield relation, tuple(name for name in state.record(relation).names if name in names or not names)
 
 
 @dataclass(frozen=True)
@@ -93,12 +108,37 @@ class OperatorSides:
         operator = self.operators.get(relation)
         if operator is None:
             return self.below.rows(relation, columns, sought, new=new)
+        kept = list(columns) or operator.schema.names[:1]
         places = {name: place for place, name in enumerate(operator.shown) if name in sought.values}
         wanted = {place: sought.values[name] for name, place in places.items() if name is not None}
+        if self._is_read_whole(operator, wanted):
+            every = range(len(operator.inputs))
+            return self._whole(operator, every if new else ()).select(kept)
         inputs = [
             self._input(operator, place, wanted, new=new, nulls=sought.nulls) for place in range(len(operator.inputs))
         ]
-        return _computed(operator, map(_repeated, inputs)).select(list(columns) or operator.schema.names[:1])
+        return _computed(operator, map(_repeated, inputs)).select(kept)
+
+    def _is_read_whole(self, operator: Operator, wanted: Mapping[int, pa.ChunkedArray]) -> bool:
+        """Whether no key leads to the parts, so that all relations have to be looked through in any case."""
+        if self.running.inline_limit == 0:
+            return False  # kernels do that
+        return not any(
+            is_entered_by_key(core, self, Sought(values={names[place]: wanted[place] for place in wanted}))
+            for core, names in zip(operator.inputs, operator.parts, strict=True)
+        )
+
+    def _whole(self, operator: Operator, new: Collection[int], parts: pa.Table | None = None) -> pa.Table:
+        """The rows of an operator by one query over the relations below it; of these inputs at the new state."""
+        relations = []
+        for place, core in enumerate(operator.inputs):
+            columns = columns_read(core, self.below.state(new=place in new))
+            rows = {name: self.below.rows(name, some, Sought(), new=place in new) for name, some in columns}
+            relations.append({name: _repeated(one) if COUNT in one.column_names else one for name, one in rows.items()})
+        read = sum(len(rows) for one in relations for rows in one.values())
+        state = "as they are" if new else "as they were"
+        logger.info("%s: computed over all %d rows of what it reads, %s", operator.kind, read, state)
+        return restore(operator_over_relations(operator, relations, parts), plain_schema(operator.schema))
 
     def _input(
         self, operator: Operator, place: int, wanted: Mapping[int, pa.ChunkedArray], *, new: bool, nulls: bool = True
@@ -138,6 +178,9 @@ class OperatorSides:
         """The change of an operator in the parts that changes of its inputs touch; other inputs are as they were."""
         touched = _touched(operator, changed)
         wanted = dict(enumerate(touched.columns))
+        parts = touched if touched.num_columns else None
+        if self._is_read_whole(operator, wanted):
+            return difference(self._whole(operator, (), parts), self._whole(operator, changed, parts)).rows
         old = [self._input(operator, place, wanted, new=False) for place in range(len(operator.inputs))]
         new = list(old)
         for place, delta in changed.items():
@@ -146,7 +189,6 @@ class OperatorSides:
                 new[place] = self._input(operator, place, wanted, new=True)
             else:  # adding the change is less work than computing it again
                 new[place] = pa.concat_tables([old[place], delta])
-        parts = touched if touched.num_columns else None
         return _difference(operator, list(map(_repeated, old)), list(map(_repeated, new)), parts)
 
 

@@ -6,7 +6,7 @@ delta in the tests.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from strandline.tables import spark_query
 from strandline.values import plain_schema, restore
 from strandline.views.definition import ViewDefinition, computed, query_sql
 from strandline.views.join import Join, JoinRunner, joined, run_join
-from strandline.views.operator_delta import view_rows
+from strandline.views.operator_delta import columns_read, view_rows
 from strandline.views.store_state import StoreState
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def regenerate(definition: ViewDefinition, state: StoreState, running: JoinRunne
     if definition.operators and _runs_on_spark(definition, state, running):
         return restore(view_rows(definition, state, running), schema)
     if definition.regenerated or definition.operators:
-        tables = {relation: state.rows(relation, columns) for relation, columns in _columns_read(definition, state)}
+        tables = {relation: state.rows(relation, columns) for relation, columns in columns_read(definition, state)}
         return restore(computed(query_sql(definition), tables, f"computing view {definition.name!r}"), schema)
     join = Join.of(definition)
     large = [one for one in definition.occurrences if state.bytes(one.relation) >= running.inline_limit]
@@ -55,14 +55,6 @@ def _runs_on_spark(definition: ViewDefinition, state: StoreState, running: JoinR
     if not any(size >= running.inline_limit for size in sizes):
         return False
     return isinstance(choose_runner(running.runner, sum(sizes), running.session), SparkRunner)
-
-
-def _columns_read(definition: ViewDefinition, state: StoreState) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The relations that a view reads, each once, with the columns that it reads of them anywhere."""
-    reads = list(definition.reads())
-    for relation in definition.relations:
-        names = {name for one, columns in reads if one == relation for name in columns}
-        yield relation, tuple(name for name in state.record(relation).names if name in names or not names)
 
 
 def on_spark(

@@ -20,7 +20,7 @@ import pyarrow.types as pt
 from strandline.changes import difference
 from strandline.engine import parallel
 from strandline.errors import NotFound
-from strandline.pages import Entry, ReadView, TableEntry
+from strandline.pages import Entry, PageRef, ReadView, TableEntry
 from strandline.tables import (
     ALL,
     PageCache,
@@ -54,6 +54,10 @@ class Sought:
     keys: pa.Table | None = None
     values: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
     nulls: bool = False
+
+
+KnownPages = dict[tuple[tuple[PageRef, ...], tuple[str, ...], int], pa.Table]
+"""Rows of pages, by what a page is, the columns that were read of it, and the shape of their table."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,19 @@ class StoreState:
             return TableReader(self.view, relation, self.cache).to_arrow(_some(columns, self.record(relation)))
         return self._what_if(relation).rows(_some(columns, self.record(relation)), None, ALL)
 
+    def rows_sharing(self, relation: str, columns: Sequence[str], known: KnownPages) -> pa.Table:
+        """All rows; pages that another state has read already, and shares, are not read again."""
+        if not self.is_table(relation):
+            return self.rows(relation, columns)
+        reader = TableReader(self.view, relation, self.cache)
+        wanted = _some(columns, reader.schema)
+        schema = pa.schema([reader.schema.row_schema.field(name) for name in wanted])
+        entries = {(entry.pages, wanted, reader.schema.version): entry for entry in reader.entries(ALL)}
+        missing = [key for key in entries if key not in known]
+        read = parallel(lambda key: reader.rows(entries[key], wanted, None, ALL), missing)
+        known |= dict(zip(missing, read, strict=True))
+        return pa.concat_tables([no_rows(schema), *(restored(known[key], schema) for key in entries)])
+
     def rows_sought(self, relation: str, columns: Sequence[str], sought: Sought) -> pa.Table:
         """The rows that are sought: by key from the pages that can hold such, by other columns from all pages."""
         filters = _filters(sought.values, nulls=sought.nulls)
@@ -106,13 +123,13 @@ class StoreState:
             wanted = _some(columns, self.record(relation))
             rows = self._what_if(relation).rows(tuple(dict.fromkeys([*wanted, *filters])), None, ALL)
             return rows.filter(pa.array(_meets(rows, filters))).select(wanted) if filters else rows
-        if sought.keys is not None and not self._are_most(relation, sought.keys):
+        if sought.keys is not None and not self.are_most(relation, sought.keys):
             return self._rows_of_keys(relation, columns, sought.keys)
         if sought.keys is not None:
             filters = _filters({name: sought.keys.column(name) for name in sought.keys.column_names})
         return self._rows_of_values(relation, columns, filters) if filters else self.rows(relation, columns)
 
-    def _are_most(self, relation: str, keys: pa.Table) -> bool:
+    def are_most(self, relation: str, keys: pa.Table) -> bool:
         """Whether so many keys are sought that all pages are read sooner than found."""
         many = self.count(relation) // MOST
         return len(keys) > many and len(keys.column(0).unique()) > many

@@ -13,7 +13,13 @@ from strandline.views.definition.definition import (
 )
 from strandline.views.definition.operator_outline import outline
 from strandline.views.definition.parse import define
-from strandline.views.definition.regenerated import computed, operator_rows, query_sql, with_views
+from strandline.views.definition.regenerated import (
+    computed,
+    operator_over_relations,
+    operator_rows,
+    query_sql,
+    with_views,
+)
 from strandline.views.definition.set_operations import UNION_ALL
 
 __all__ = [
@@ -28,6 +34,7 @@ __all__ = [
     "define",
     "equalities_of",
     "flattened",
+    "operator_over_relations",
     "operator_rows",
     "outline",
     "query_sql",

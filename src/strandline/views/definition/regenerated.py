@@ -125,14 +125,38 @@ def operator_rows(operator: Operator, inputs: Sequence[pa.Table], parts: pa.Tabl
     doing = f"computing {operator.kind}"
     if parts is None:
         return computed(operator.sql, tables, doing)
-    restricted = []
-    for place, names in enumerate(operator.parts):
-        same = " AND ".join(
-            f"r{place}.{quoted(name)} IS NOT DISTINCT FROM parts.p{number}" for number, name in enumerate(names)
-        )
-        restricted.append(f"i{place} AS (SELECT * FROM r{place} SEMI JOIN parts ON {same})")
     given = {f"r{place}": table for place, table in enumerate(inputs)}
-    return computed(f"WITH {', '.join(restricted)} {operator.sql}", {**given, "parts": parts}, doing)
+    sources = [f"SELECT * FROM r{place}" for place in range(len(inputs))]
+    return computed(_over_parts(operator, sources), {**given, "parts": parts}, doing)
+
+
+def operator_over_relations(
+    operator: Operator, relations: Sequence[Mapping[str, pa.Table]], parts: pa.Table | None = None
+) -> pa.Table:
+    """The result of an operator over all rows of the relations that its inputs read; of those that are in `parts`.
+
+    `relations` has for each input the rows of its relations, which may be of another state than those of the others.
+    """
+    tables: dict[str, pa.Table] = {}
+    sources = []
+    for place, core in enumerate(operator.inputs):
+        tree = _query_tree(core)
+        names = {relation: f"{relation} of input {place}" for relation in relations[place]}
+        tables |= {names[relation]: table for relation, table in relations[place].items()}
+        sources.append(relations_called(tree, names).sql(dialect="duckdb", identify=True))
+    if parts is not None:
+        tables["parts"] = parts
+    return computed(_over_parts(operator, sources, restricted=parts is not None), tables, f"computing {operator.kind}")
+
+
+def _over_parts(operator: Operator, sources: Sequence[str], *, restricted: bool = True) -> str:
+    """An operator's query over inputs that are queries, restricted to the rows of parts."""
+    inputs = []
+    for place, (source, names) in enumerate(zip(sources, operator.parts, strict=True)):
+        same = [f"s.{quoted(name)} IS NOT DISTINCT FROM parts.p{number}" for number, name in enumerate(names)]
+        kept = f" SEMI JOIN parts ON {' AND '.join(same)}" if restricted else ""
+        inputs.append(f"i{place} AS (SELECT * FROM ({source}) AS s{kept})")
+    return f"WITH {', '.join(inputs)} {operator.sql}"
 
 
 def with_views(definition: ViewDefinition, inner: Mapping[str, ViewDefinition]) -> tuple[str, tuple[Occurrence, ...]]:
