@@ -52,7 +52,7 @@ CLASSES = (
 
 OURS = {
     "Changes": {"of", "of_parts", "header", "arrow"},
-    "Store": {"cache", "frame", "frame_of", "hold", "named", "pages", "relation", "state", "storage"},
+    "Store": {"cache", "difference", "frame", "frame_of", "hold", "named", "pages", "relation", "state", "storage"},
     "TemporaryStore": {"branch", "name", "relation"},
     "Table": {"bytes", "parts", "relation", "rows"},
     "Snapshot": {"inner", "view"},

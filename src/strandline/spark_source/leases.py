@@ -150,7 +150,8 @@ class Leases:
             return self._lease_changes(store.changes(request.table, since=since, until=until))
         state = PinnedState.from_text(request.pinned).state
         view = ReadView(state, Objects(store.storage))
-        return self._lease_changes(store.changes(request.table, since=since, until=view))
+        with store.state(since) as older:
+            return self._lease_changes(store.difference(request.table, older, view))
 
     def stream_columns(self, request: StreamRequest) -> tuple[str, Any]:
         """Where a stream's store is, and the columns of its rows."""

@@ -152,11 +152,17 @@ class Store:
         `until` may be the older one. Columns go by what they are, under the names that they have at `until`.
         """
         with self.state(since) as older, self.state(until) as newer:
-            if self._is_view(table, newer):
-                return self.view(table).changes(since=older, until=newer)
-            if is_what_if(newer, self.cache, table):
-                return Changes.of(changes_between(self.cache, table, older, newer))
-            return Changes.of(table_changes(self.cache, self.name_at(table, newer, older), older, newer))
+            return self.difference(table, older, newer)
+
+    def difference(self, table: str, older: ReadView, newer: ReadView) -> Changes:
+        """The same between two states that somebody keeps readable."""
+        if self._is_view(table, newer):
+            from strandline.store.view import view_changes
+
+            return view_changes(self, table, older, newer)
+        if is_what_if(newer, self.cache, table):
+            return Changes.of(changes_between(self.cache, table, older, newer))
+        return Changes.of(table_changes(self.cache, self.name_at(table, newer, older), older, newer))
 
     def _is_view(self, name: str, state: ReadView) -> bool:
         """Whether a state has a view of that name, and no table."""

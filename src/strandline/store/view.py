@@ -144,9 +144,8 @@ class View(ArrowRows):
 
         Refused for a view whose query calls the clock or chance.
         """
-        with read_views(self._host, since) as older, read_views(self._host, until) as newer:
-            states = TwoStates(older.state, newer.state)
-            return Changes.of(changes_of_view(newer.definition(self.name), states, self._host.running(runner)))
+        with self._host.state(since) as older, self._host.state(until) as newer:
+            return view_changes(self._host, self.name, older, newer, runner)
 
     def explain(self) -> str:
         """How it is kept by differences: its operators, and how a change goes through each, the result first."""
@@ -387,6 +386,13 @@ def view_readers(host: ViewHost, state: ReadView, runner: str) -> dict[str, Call
         return ViewReader(known.definition(name), known.state, host.running(runner))
 
     return {name: partial(reader, name) for name in known.records}
+
+
+def view_changes(host: ViewHost, name: str, older: ReadView, newer: ReadView, runner: str = "auto") -> Changes:
+    """What changed in a view from one state to another."""
+    known = KnownViews(StoreState(newer, host.cache), host)
+    states = TwoStates(StoreState(older, host.cache), known.state)
+    return Changes.of(changes_of_view(known.definition(name), states, host.running(runner)))
 
 
 def list_views(host: ViewHost) -> list[ViewListing]:
