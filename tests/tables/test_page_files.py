@@ -112,13 +112,13 @@ def test_which_tables_duckdb_reads_itself(tmp_path: Path) -> None:
             store.create_table(name, pa.table({"id": [1, 2], name: ["a", "b"]}), key="id")
         with store.state() as view:
             readers = {name: TableReader(view, name, store.cache) for name in ("plain", "filename")}
-            assert page_files.page_files(readers["plain"], ["id", "plain"]) is not None
-            assert page_files.page_files(readers["filename"], ["id"]) is None
+            assert page_files.files_of_table(readers["plain"], ["id", "plain"]) is not None
+            assert page_files.files_of_table(readers["filename"], ["id"]) is None
         with store.transaction() as transaction:
             transaction.rename_column("plain", "plain", "other")
         with store.state() as view:
             reader = TableReader(view, "plain", store.cache)
-            assert page_files.page_files(reader, ["id", "other"]) is None
+            assert page_files.files_of_table(reader, ["id", "other"]) is None
         assert store.query("select other from plain order by id").column("other").to_pylist() == ["a", "b"]
 
 

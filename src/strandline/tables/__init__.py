@@ -35,6 +35,7 @@ from strandline.tables.keys import (
 )
 from strandline.tables.page import Columns, check_storable
 from strandline.tables.page_cache import KEPT_ROWS, PageCache
+from strandline.tables.page_files import PageFiles, files_of_table
 from strandline.tables.page_update import TableInstaller
 from strandline.tables.page_writer import SMALL_WRITES, Limits
 from strandline.tables.predicates import ALL, MOST_POINTS, KeyBounds, TableExpression, check_params, key_bounds
@@ -95,6 +96,7 @@ __all__ = [
     "KeyBounds",
     "Limits",
     "PageCache",
+    "PageFiles",
     "Query",
     "RowShape",
     "TableExpression",
@@ -122,6 +124,7 @@ __all__ = [
     "encode_prefixes",
     "encode_rows",
     "entered_transaction",
+    "files_of_table",
     "find_table",
     "fitted",
     "holds",

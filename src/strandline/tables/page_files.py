@@ -66,7 +66,7 @@ class PageFiles:
         connection.execute(f"CREATE VIEW {quoted(name)} AS {' UNION ALL '.join(selects)}")
 
 
-def page_files(reader: TableReader, columns: Sequence[str]) -> PageFiles | None:
+def files_of_table(reader: TableReader, columns: Sequence[str]) -> PageFiles | None:
     """A table's pages for DuckDB, verified; None where it has to be read through Arrow."""
     storage = reader.view.objects.storage
     if not isinstance(storage, LocalStorage) or reader.bytes < LEAST_BYTES or not _is_readable(reader, columns):

@@ -2,7 +2,7 @@
 
 The query is parsed with sqlglot: it must be one query, every table that it names must be in the store, and functions
 that make tables of something else (files, settings) are refused. DuckDB runs it over Arrow, or reads the pages of large
-tables itself (`page_files`), with no access to anything outside these; Spark runs it, in its own dialect, when the
+tables itself (`files_of_table`), with no access to anything outside these; Spark runs it, in its own dialect, when the
 tables are large.
 """
 
@@ -19,7 +19,7 @@ from strandline.engine import SparkAction, sandboxed_duckdb
 from strandline.errors import Cancelled, NotFound, SqlError
 from strandline.pages import ReadView, is_own_name
 from strandline.tables.page_cache import PageCache
-from strandline.tables.page_files import PageFiles, page_files
+from strandline.tables.page_files import PageFiles, files_of_table
 from strandline.tables.scan import TableReader
 from strandline.values import check_microseconds, free_name, in_sql_type, parse_query
 
@@ -86,7 +86,7 @@ class Query:
     def _files(self) -> dict[str, PageFiles]:
         """The tables whose pages DuckDB can read itself."""
         tables = {name: reader for name, reader in self._readers.items() if isinstance(reader, TableReader)}
-        found = {name: page_files(reader, self._columns(reader)) for name, reader in tables.items()}
+        found = {name: files_of_table(reader, self._columns(reader)) for name, reader in tables.items()}
         return {name: files for name, files in found.items() if files is not None}
 
     def _computed(self, files: Mapping[str, PageFiles]) -> pa.Table:

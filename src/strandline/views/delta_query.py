@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes import COUNT
+from strandline.tables import PageFiles
 from strandline.values import no_rows
 from strandline.views.definition import Occurrence, QualifiedColumn, ViewDefinition, equalities_of
 from strandline.views.join import Join, JoinRunner, joined, net, run_join
@@ -39,6 +40,10 @@ class DeltaSides(Protocol):
 
     def rows(self, relation: str, columns: Sequence[str], sought: Sought, *, new: bool) -> pa.Table:
         """Rows of a relation in one of the states: those that are sought, and maybe others."""
+        ...
+
+    def everything(self, relation: str, columns: Sequence[str], *, new: bool) -> pa.Table | PageFiles:
+        """All rows of a relation in one of the states, or the files that hold them."""
         ...
 
 
@@ -66,6 +71,10 @@ class TwoStates:
         if sought.keys is None and not sought.values:
             return self.state(new=new).rows_sharing(relation, columns, self.pages)
         return self.state(new=new).rows_sought(relation, columns, sought)
+
+    def everything(self, relation: str, columns: Sequence[str], *, new: bool) -> pa.Table | PageFiles:
+        files = self.state(new=new).files(relation, columns)
+        return self.rows(relation, columns, Sought(), new=new) if files is None else files
 
 
 def delta_rows(definition: ViewDefinition, sides: DeltaSides, running: JoinRunner | None = None) -> pa.Table:

@@ -152,6 +152,9 @@ class _EditSides:
         delta = self.delta(relation, columns).select(counted.column_names)
         return pa.concat_tables([pa.Table.from_arrays(counted.columns, schema=delta.schema), delta])
 
+    def everything(self, relation: str, columns: Sequence[str], *, new: bool) -> pa.Table:
+        return self.rows(relation, columns, Sought(), new=new)
+
     def _computed(self, relation: str, columns: Sequence[str]) -> pa.Table:
         record = self.older.record(relation)
         wanted = list(columns) or list((record.key or record.names)[:1])

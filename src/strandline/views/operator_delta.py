@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes import COUNT, difference
+from strandline.tables import PageFiles
 from strandline.values import no_rows, plain_schema, restore
 from strandline.views.definition import (
     UNION_ALL,
@@ -133,12 +134,16 @@ class OperatorSides:
         relations = []
         for place, core in enumerate(operator.inputs):
             columns = columns_read(core, self.below.state(new=place in new))
-            rows = {name: self.below.rows(name, some, Sought(), new=place in new) for name, some in columns}
-            relations.append({name: _repeated(one) if COUNT in one.column_names else one for name, one in rows.items()})
-        read = sum(len(rows) for one in relations for rows in one.values())
-        state = "as they are" if new else "as they were"
-        logger.info("%s: computed over all %d rows of what it reads, %s", operator.kind, read, state)
+            read = {name: self.below.everything(name, some, new=place in new) for name, some in columns}
+            relations.append({name: _plain(one) for name, one in read.items()})
+        state = "as it is" if new else "as it was"
+        logger.info("%s: computed over all that it reads, %s", operator.kind, state)
         return restore(operator_over_relations(operator, relations, parts), plain_schema(operator.schema))
+
+    def everything(self, relation: str, columns: Sequence[str], *, new: bool) -> pa.Table | PageFiles:
+        if relation in self.operators:
+            return self.rows(relation, columns, Sought(), new=new)
+        return self.below.everything(relation, columns, new=new)
 
     def _input(
         self, operator: Operator, place: int, wanted: Mapping[int, pa.ChunkedArray], *, new: bool, nulls: bool = True
@@ -204,6 +209,11 @@ def _touched(operator: Operator, changed: Mapping[int, pa.Table]) -> pa.Table:
     names = [f"p{place}" for place in range(len(operator.parts[0]))]
     tables = [delta.select(list(operator.parts[place])).rename_columns(names) for place, delta in changed.items()]
     return pa.concat_tables(tables) if names else pa.table({})
+
+
+def _plain(rows: pa.Table | PageFiles) -> pa.Table | PageFiles:
+    """All rows of a relation, which may have counts."""
+    return _repeated(rows) if isinstance(rows, pa.Table) and COUNT in rows.column_names else rows
 
 
 def _repeated(rows: pa.Table, sign: int = 1) -> pa.Table:

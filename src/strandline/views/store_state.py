@@ -24,12 +24,14 @@ from strandline.pages import Entry, PageRef, ReadView, TableEntry
 from strandline.tables import (
     ALL,
     PageCache,
+    PageFiles,
     RowShape,
     TableReader,
     TableSchema,
     after_prefix,
     changed_rows,
     encode_prefixes,
+    files_of_table,
     find_table,
     is_of_views,
 )
@@ -102,6 +104,19 @@ class StoreState:
         if self.is_table(relation):
             return TableReader(self.view, relation, self.cache).to_arrow(_some(columns, self.record(relation)))
         return self._what_if(relation).rows(_some(columns, self.record(relation)), None, ALL)
+
+    def files(self, relation: str, columns: Sequence[str]) -> PageFiles | None:
+        """All rows as files that DuckDB reads itself; None where it has to be given them.
+
+        Of floating point it is: the two zeros are made one on the way.
+        """
+        if not self.is_table(relation):
+            return None
+        reader = TableReader(self.view, relation, self.cache)
+        wanted = _some(columns, reader.schema)
+        if any(pt.is_floating(reader.schema.column(name).type) for name in wanted):
+            return None
+        return files_of_table(reader, wanted)
 
     def rows_sharing(self, relation: str, columns: Sequence[str], known: KnownPages) -> pa.Table:
         """All rows; pages that another state has read already, and shares, are not read again."""

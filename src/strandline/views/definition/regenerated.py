@@ -17,7 +17,7 @@ import pyarrow.types as pt
 
 from strandline.engine import PerThread, sandboxed_duckdb
 from strandline.errors import SqlError
-from strandline.tables import is_defined_here, own_names, relations_called
+from strandline.tables import PageFiles, is_defined_here, own_names, relations_called
 from strandline.values import check_microseconds, no_rows, quoted, readable
 from strandline.views.definition.definition import Occurrence, Operator, OutputColumn, Shape, ViewDefinition
 from strandline.views.definition.scope import column, relation_named
@@ -60,20 +60,23 @@ def resolved_relations(query: exp.Query, relations: Mapping[str, Shape], doing: 
 _connections = PerThread(sandboxed_duckdb)
 
 
-def computed(sql: str, tables: Mapping[str, pa.Table], doing: str) -> pa.Table:
-    """The result of a query over these tables and nothing else."""
+def computed(sql: str, relations: Mapping[str, pa.Table | PageFiles], doing: str) -> pa.Table:
+    """The result of a query over these relations and nothing else."""
     import duckdb
 
-    query = _over_own_names(sql, tuple(tables))
+    query = _over_own_names(sql, tuple(relations))
+    files = {query.names[name]: one for name, one in relations.items() if isinstance(one, PageFiles)}
     given = {}
-    for relation, table in tables.items():
+    for relation, table in relations.items():
+        if isinstance(table, PageFiles):
+            continue
         for name in table.column_names:
             if query.columns is None or name.lower() in query.columns:
                 check_microseconds(table.column(name), name, doing)
         columns = [readable(table.column(name), name) for name in table.column_names]
         given[query.names[relation]] = pa.table(columns, names=table.column_names)
     try:
-        result = _connections.get().query(query.sql, given)
+        result = _over_files(query.sql, files, given) if files else _connections.get().query(query.sql, given)
     except duckdb.Error as error:
         raise SqlError(str(error).strip().splitlines()[0], doing=doing) from None
     for place, field in enumerate(result.schema):
@@ -81,6 +84,14 @@ def computed(sql: str, tables: Mapping[str, pa.Table], doing: str) -> pa.Table:
             durations = pa.chunked_array([_durations(chunk, doing) for chunk in result.column(place).chunks], _DURATION)
             result = result.set_column(place, field.name, durations)
     return result
+
+
+def _over_files(sql: str, files: Mapping[str, PageFiles], given: Mapping[str, pa.Table]) -> pa.Table:
+    """The result of a query over tables, and over files that DuckDB reads itself."""
+    with sandboxed_duckdb(files=[path for one in files.values() for path in one.paths]) as connection:
+        for name, one in files.items():
+            one.register(connection, name)
+        return connection.query(sql, given)
 
 
 _DURATION = pa.duration("us")
@@ -131,13 +142,13 @@ def operator_rows(operator: Operator, inputs: Sequence[pa.Table], parts: pa.Tabl
 
 
 def operator_over_relations(
-    operator: Operator, relations: Sequence[Mapping[str, pa.Table]], parts: pa.Table | None = None
+    operator: Operator, relations: Sequence[Mapping[str, pa.Table | PageFiles]], parts: pa.Table | None = None
 ) -> pa.Table:
     """The result of an operator over all rows of the relations that its inputs read; of those that are in `parts`.
 
     `relations` has for each input the rows of its relations, which may be of another state than those of the others.
     """
-    tables: dict[str, pa.Table] = {}
+    tables: dict[str, pa.Table | PageFiles] = {}
     sources = []
     for place, core in enumerate(operator.inputs):
         tree = _query_tree(core)
