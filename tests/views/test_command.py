@@ -115,6 +115,7 @@ def test_copies_that_are_due_are_refreshed(command: Command, shop: str, tmp_path
     with open(shop) as store:
         store.table("orders").update(where="id = 2", set={"price": "2"})
     assert command("refresh", shop, "--due", "--json").json == {"copies": {}}
+    assert "No copy is behind by more than its target lag" in command("refresh", shop, "--due").err
     soon = command("refresh", shop, "--due", "--watch", "2h", "--times", "1", "--json")
     assert list(soon.json["copies"]) == ["cheap"]
     assert command("replicate", shop, "cheap", f"{target}#cheap", "--target-lag", "none").code == 0

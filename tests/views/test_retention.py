@@ -152,5 +152,5 @@ def test_how_long_is_said_in_words_and_can_be_changed(tmp_path: Path) -> None:
         assert store.view("v").replicate(target).record.keep == 30 * DAY
         assert store.view("v").replicate(target, keep="12h").record.keep == DAY / 2
         for wrong in ("a while", "-1d", 0, ""):
-            with pytest.raises(InputError, match="no time to keep"):
+            with pytest.raises(InputError, match="no length of time"):
                 store.view("v").replicate(target, keep=wrong)

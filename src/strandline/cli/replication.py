@@ -187,6 +187,8 @@ def refresh(source: str, names: tuple[str, ...], every: bool, as_json: bool, **g
         raise failed
     if as_json:
         emit_json({"copies": results})
+    elif given["due"] and not results:
+        say("No copy is behind by more than its target lag.")
     return 0 if equal else 1
 
 

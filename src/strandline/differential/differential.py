@@ -98,6 +98,13 @@ class Differential(Changes):
         self.run = run
         self._next_state = next_state
 
+    def hold_state(self, lock: ExitStack) -> None:
+        """Keep a lock on the state that the next one replaces until that is in its place; without one, let go of it."""
+        if self._next_state is None:
+            lock.close()
+        else:
+            self._next_state = replace(self._next_state, lock=lock)
+
     def keep_state(self) -> None:
         """Puts the next state where it was asked to be; does nothing if there is none, or the second time."""
         if self._next_state is not None:
@@ -155,26 +162,16 @@ def find_changes(
         replaced = place is not None and target is not None and os.path.realpath(place) == os.path.realpath(target)
         if place is not None:
             held.enter_context(state_lock(place, shared=not replaced))
-        found = _found(old, new, names_of(key), chosen, (runner, session))
-        if found.next_state is not None and replaced:
-            found = replace(found, next_state=replace(found.next_state, lock=held.pop_all()))
-    run = replace(found.run, seconds=time.perf_counter() - started)
-    return Differential(found.stored, found.spool, run, found.next_state)
+        made = _compared(old, new, names_of(key), chosen, (runner, session))
+        if replaced:
+            made.hold_state(held.pop_all())
+    made.run = replace(made.run, seconds=time.perf_counter() - started)
+    return made
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What a differential is made of."""
-
-    stored: StoredChanges
-    spool: Spool
-    run: DiffRun
-    next_state: NextState | None
-
-
-def _found(
+def _compared(
     old: Any, new: Any, key: Sequence[str], options: DiffOptions, running: tuple[str, SparkSession | None]
-) -> _Found:
+) -> Differential:
     old, chosen = _old_or_state(old, options)
     plan = plan_diff(old, new, key, chosen, running)
     state = old if isinstance(old, SignatureState) else None
@@ -192,7 +189,7 @@ def _found(
     if note := note_of_one_source(old, new, chosen):
         run = replace(run, warnings=(note, *run.warnings))
     header = replace(result.header, source=plan.old.relation.name, target=plan.new.relation.name)
-    return _Found(
+    return Differential(
         StoredChanges(header, result.parts),
         plan.spool,
         replace(run, missed=missed, renames=renames),

@@ -15,7 +15,7 @@ from strandline.pages import LogEntry
 from strandline.relations import parse_address
 from strandline.replication import Copy, Refresh, ViewSender
 from strandline.storage import open_storage
-from strandline.views import KnownViews, Lag, ViewCopyRecord, ViewHost, lag, read_views
+from strandline.views import KnownViews, Lag, ViewCopyRecord, ViewHost, read_views
 
 
 def rounds_of_copies(host: ViewHost, names: Sequence[str] = ()) -> list[list[str]]:
@@ -78,7 +78,7 @@ def first_of(failed: Mapping[str, StrandlineError]) -> StrandlineError:
 
 def _lag(known: KnownViews, record: ViewCopyRecord, log: Sequence[LogEntry], now: float) -> Lag:
     try:
-        return lag(known, record, log, now)
+        return known.lag(record, log, now)
     except StrandlineError:
         return Lag(None, None)  # its view can't be read: the refresh will say why
 

@@ -361,10 +361,6 @@ class ViewReader:
     running: JoinRunner
 
     @property
-    def schema(self) -> ViewReader:
-        return self
-
-    @property
     def shown(self) -> tuple[str, ...]:
         return tuple(self.definition.schema.names)
 

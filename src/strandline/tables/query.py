@@ -29,16 +29,11 @@ if TYPE_CHECKING:
 _DOING = "running a query"
 
 
-class ShownColumns(Protocol):
-    @property
-    def shown(self) -> tuple[str, ...]: ...
-
-
 class QueryableRelation(Protocol):
     """What a query can be about: a table at a state, or what others read like one."""
 
     @property
-    def schema(self) -> ShownColumns: ...
+    def shown(self) -> tuple[str, ...]: ...
 
     @property
     def bytes(self) -> int: ...
@@ -125,7 +120,7 @@ class Query:
         """The columns that the query can mean."""
         from sqlglot import exp
 
-        names = list(reader.schema.shown)
+        names = list(reader.shown)
         if not _means_unnamed_columns(self._tree):
             meant = {column.name.lower() for column in self._tree.find_all(exp.Column)}
             meant |= {identifier.name.lower() for identifier in self._tree.find_all(exp.Identifier)}
@@ -138,7 +133,7 @@ class Query:
         return names
 
     def _hint(self) -> str:
-        shapes = [f"{name}({', '.join(reader.schema.shown)})" for name, reader in self._readers.items()]
+        shapes = [f"{name}({', '.join(reader.shown)})" for name, reader in self._readers.items()]
         return f"The tables are {', '.join(shapes)}" if shapes else ""
 
 

@@ -104,6 +104,11 @@ class TableReader:
         self._cache = cache
 
     @property
+    def shown(self) -> tuple[str, ...]:
+        """The columns that users see."""
+        return self.schema.shown
+
+    @property
     def bytes(self) -> int:
         """The size of its pages."""
         return 0 if self.entry.root is None else self.entry.root.sums.bytes

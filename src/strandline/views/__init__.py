@@ -26,9 +26,8 @@ from strandline.views.delta_query import TwoStates
 from strandline.views.dependencies import check_dependents, relations_named
 from strandline.views.difference_table import end, try_entering
 from strandline.views.eager import derive
-from strandline.views.freshness import Lag, lag, touched
 from strandline.views.join import JoinRunner
-from strandline.views.known_views import KnownViews, ViewHost, read_views
+from strandline.views.known_views import KnownViews, Lag, ViewHost, read_views
 from strandline.views.maintenance import (
     CHANGED,
     MAINTENANCE_COSTS,
@@ -98,7 +97,6 @@ __all__ = [
     "in_spark_sql",
     "inserts",
     "keep",
-    "lag",
     "load",
     "messages",
     "on_spark",
@@ -114,7 +112,6 @@ __all__ = [
     "remove",
     "retune",
     "subscribe",
-    "touched",
     "try_entering",
     "why",
     "with_seen",

@@ -89,7 +89,7 @@ class ChangeFeed:
         with self._host.pages.snapshot() as now:
             state = StoreState(now.view, self._host.cache)
             definition = self._definition(state, offset)
-            if offset.position is not None and offset.position.commit >= _touched(state, definition):
+            if offset.position is not None and offset.position.commit >= state.last_change(definition.relations):
                 return offset
             return FeedOffset(offset.follower, pin(self._host, offset.follower, definition, now))
 
@@ -200,11 +200,6 @@ def forget(host: ViewHost, follower: str) -> int:
     for name in names:
         host.pages.drop_snapshot(name)
     return len(names)
-
-
-def _touched(state: StoreState, definition: ViewDefinition) -> int:
-    """The last commit that touched anything that a view reads."""
-    return max(int(entry.changed) for name in definition.relations for entry in state.domains_below(name))
 
 
 def _counted(rows: pa.Table) -> pa.Table:

@@ -35,17 +35,17 @@ def check_dependents(edit: StateEdit, cache: PageCache) -> None:
         return
     before = KnownViews(StoreState(edit.view, cache))
     after = _KnownAfter(before, EditedState(edit.view, cache, edit))
-    lost = {name: _lost_meaning(name, before, after) for name in before.records if name in after.records}
-    first, *others = (name for name, why in lost.items() if why) if any(lost.values()) else ("",)
-    if not first:
+    reasons = {name: _lost_meaning(name, before, after) for name in before.records if name in after.records}
+    lost = [name for name, why in reasons.items() if why]
+    if not lost:
         return
-    rest = f"; views that it would concern, too: {', '.join(others)}" if others else ""
+    rest = f"; views that it would concern, too: {', '.join(lost[1:])}" if lost[1:] else ""
     dropped = any(table.dropped for table in edit.domains.values())
+    cascade = "; cascade=True (--cascade) drops the views, too" if dropped else ""
     raise InUse(
-        f"view {first!r} {lost[first]}{rest}",
+        f"view {lost[0]!r} {reasons[lost[0]]}{rest}",
         doing=f"changing {', '.join(sorted(described))}" if described != [VIEWS] else "defining a view",
-        hint=f"Drop view {first!r} first, or give it another text"
-        + ("; cascade=True (--cascade) drops the views, too" if dropped else ""),
+        hint=f"Drop view {lost[0]!r} first, or give it another text{cascade}",
     )
 
 

@@ -7,12 +7,13 @@ Texts are read against the relations of that state. `ViewHost` is what views nee
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from strandline.errors import NotFound, SqlError
-from strandline.pages import MAIN
+from strandline.pages import MAIN, LogEntry
 from strandline.storage import cached_property
 from strandline.tables import TableTransaction
 from strandline.values import quoted
@@ -45,6 +46,22 @@ class ViewHost(WhatIfHost, Protocol):
     def frame(self, table: str, at: Any = None) -> DataFrame: ...
 
     def running(self, runner: str = "auto") -> JoinRunner: ...
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a copy is behind what it is a copy of. `commits` counts up to the last that touched what it reads; None:
+    it has no position, and nobody knows since when.
+    """
+
+    commits: int | None
+    seconds: float | None
+
+    def exceeds(self, target: float | None, ahead: float = 0.0) -> bool:
+        """Whether a target is missed, or will be in so many seconds; without one, never."""
+        if target is None or self.commits == 0:
+            return False
+        return self.seconds is None or self.seconds + ahead > target
 
 
 class KnownViews:
@@ -93,6 +110,25 @@ class KnownViews:
     def count(self, name: str) -> int:
         """N: the rows of the relations that a view reads."""
         return sum(self.state.count(relation) for relation in self.definition(name).relations)
+
+    def lag(self, record: ViewCopyRecord, log: Sequence[LogEntry], now: float) -> Lag:
+        """How far a copy is behind this state, at a time.
+
+        It is since the first commit after what it shows that edited a table which its view reads: the log says which
+        did, and when. Where the log does not reach back so far, since the copy was last seen.
+        """
+        if record.taken is None:
+            return Lag(None, None)
+        current = max(record.taken.commit, record.current)
+        relations = self.definition(record.view).relations
+        missed = max(self.state.last_change(relations) - current, 0)
+        if not missed:
+            return Lag(0, 0.0)
+        read = {one.domain for relation in relations for one in self.state.domains_below(relation)}
+        later = [one for one in log if one.kind == "commit" and one.commit > current]
+        reaches = any(one.commit <= current for one in log)
+        first = next((one.when for one in later if not one.tables or not read.isdisjoint(one.tables)), None)
+        return Lag(missed, max(now - (record.seen if first is None or not reaches else first), 0.0))
 
     def definition(self, name: str) -> ViewDefinition:
         """What a view means, over tables and what-ifs; a table or what-if is the view that shows all of it."""
@@ -187,8 +223,6 @@ class _Relations(Mapping[str, Shape]):
 
 def _regenerated(made: ViewDefinition, inner: Mapping[str, ViewDefinition], why: str) -> ViewDefinition:
     """A view computed anew over views: those become parts of its query."""
-    from dataclasses import replace
-
     from strandline.views.definition import with_views
 
     sql, occurrences = with_views(made, inner)

@@ -32,7 +32,7 @@ def duration(given: float | str, doing: str) -> float:
     """Seconds, from a number of them or from a text such as 90s, 15m, 12h or 30d."""
     parsed = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]?)\s*", str(given))
     if parsed is None or float(parsed[1]) <= 0:
-        raise InputError(f"{given!r} is no time to keep something", doing=doing, hint="Say 12h or 30d, for example")
+        raise InputError(f"{given!r} is no length of time", doing=doing, hint="Say 12h or 30d, for example")
     return float(parsed[1]) * {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY}[parsed[2]]
 
 

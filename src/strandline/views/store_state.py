@@ -8,7 +8,7 @@ what changed in it is what its rows then and now differ in: nothing where neithe
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -208,6 +208,10 @@ class StoreState:
     def domains_below(self, relation: str) -> list[TableEntry]:
         entries = [self.view.find_domain(name) for name in self.tables_below(relation)]
         return [one for one in entries if one is not None]
+
+    def last_change(self, relations: Iterable[str]) -> int:
+        """The last commit that changed one of these relations."""
+        return max((int(one.changed) for relation in relations for one in self.domains_below(relation)), default=0)
 
     def delta(self, older: StoreState, relation: str, columns: Sequence[str]) -> pa.Table:
         """What changed in these columns since an older state: rows with `_count`, net."""

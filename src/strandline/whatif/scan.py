@@ -171,6 +171,11 @@ class WhatIfReader:
         return self._base.view
 
     @property
+    def shown(self) -> tuple[str, ...]:
+        """The columns that users see."""
+        return self.schema.shown
+
+    @property
     def bytes(self) -> int:
         """The size on storage of all that it is made of."""
         return self.bytes_within(ALL)

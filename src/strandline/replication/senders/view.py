@@ -56,7 +56,6 @@ from strandline.views import (
     choose,
     collapse_unused,
     expire,
-    lag,
     load,
     messages,
     prices,
@@ -66,7 +65,6 @@ from strandline.views import (
     release,
     remove,
     retune,
-    touched,
     try_entering,
     with_seen,
 )
@@ -106,7 +104,7 @@ class ViewSender:
     def status(self, name: str) -> dict[str, Any]:
         with read_views(self._host) as known:
             record = known.copy(name)
-            behind = lag(known, record, self._host.pages.log(), self._host.pages.now())
+            behind = known.lag(record, self._host.pages.log(), self._host.pages.now())
             return {
                 "name": name,
                 "view": record.view,
@@ -347,7 +345,8 @@ class ViewPlan:
         """
         context, host, record = self.source.context, self.source.context.host, self.source.context.record
         known = 0 if record.taken is None else max(record.taken.commit, record.current)
-        moved = record.target_lag is not None and touched(context.known, record.view) > known
+        last = context.state.last_change(context.wanted.definition.relations)
+        moved = record.target_lag is not None and last > known
         if not moved and host.pages.now() - record.seen <= record.keep * SEEN:
             return
 
