@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -95,6 +96,7 @@ def store_on_s3(spark: Any, old: Any, new: Any) -> None:
             assert store.table("orders").to_spark().count() == ROWS + 100
             written = [how for how, kernel in ran if kernel in ("load_range", "merge_range")]
             assert written == ["spark", "spark"], ran
+            views_on_s3(store, ran)
             store.dump(f"{place}/backups", runner="spark")
             sl.restore(f"{place}/backups", f"{place}/again", runner="spark")
             assert store.check().ok
@@ -104,6 +106,26 @@ def store_on_s3(spark: Any, old: Any, new: Any) -> None:
         module.INLINE_LIMIT = before
         for kind, run in noted.items():
             kind.run = run  # type: ignore[method-assign]
+
+
+def views_on_s3(store: sl.Store, ran: list[tuple[str, str]]) -> None:
+    """A what-if, and a view with an operator over a join of large tables, computed and refreshed by workers."""
+    cut = store.table("orders").what_if("cut")
+    cut.update(where="id < 40000", set={"price": "0"})
+    assert cut.to_spark().where("price = 0").count() == 40_000
+    view = store.view(
+        "sold",
+        "select o.price < 0 as back, count(*) as n, max(p.name) as last "
+        "from orders o join orders p on o.id = p.id group by o.price < 0",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        copy = view.replicate(f"sqlite:///{folder}/copy.db#sold")
+        store.table("orders").update(where="id % 7 = 0", set={"price": "-2.0"})
+        assert view.to_arrow(runner="spark").sort_by("n").equals(view.to_arrow(runner="inline").sort_by("n"))
+        assert view.to_spark().count() == 2
+        assert copy.refresh(runner="spark").method == "difference"
+        assert copy.verify()
+    assert ("spark", "join_pages") in ran
 
 
 def _noting(kind: Any, ran: list[tuple[str, str]]) -> Any:

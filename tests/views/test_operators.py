@@ -16,14 +16,18 @@ from tests.examples import examples
 from tests.views.histories import TINY, multiset, perform, relations, transactions
 from tests.views.nested_queries import nested_queries
 
+from strandline.engine import InlineRunner, Runner, Spool
 from strandline.errors import SqlError
+from strandline.relations import read_table
 from strandline.storage import LocalStorage, MemoryStorage
 from strandline.store import Store, create_on
 from strandline.tables import page_files
 from strandline.views.delta_query import TwoStates
 from strandline.views.difference_table import difference
+from strandline.views.join import Join, JoinInput, JoinRunner, join_scans, relation_scans, repeated
 from strandline.views.operator_delta import view_delta
 from strandline.views.store_state import StoreState
+from strandline.views.view_kernels import ViewKernels
 
 
 def after(rows: Counter[Any], changes: pa.Table) -> Counter[Any]:
@@ -140,14 +144,73 @@ def test_sums_of_floats_do_not_drift() -> None:
         assert multiset(view.to_arrow()) == total
 
 
-def test_joins_below_operators_run_on_spark(spark: object, tmp_path: Path) -> None:
+class KernelsHere(JoinRunner):
+    """Everything that no key leads to is computed by kernels, in this process."""
+
+    @property
+    def inline_limit(self) -> float:
+        return 0
+
+    def on_spark(self, state: StoreState, relations: Any) -> Runner | None:
+        return InlineRunner(2)
+
+
+@settings(max_examples=examples(25))
+@given(st.data())
+def test_kernels_give_what_duckdb_states(data: st.DataObject) -> None:
+    known = data.draw(relations(most=2))
+    with tempfile.TemporaryDirectory() as folder, create_on(LocalStorage(folder), limits=TINY) as store:
+        known.create(store)
+        sql = data.draw(nested_queries(known))
+        note(sql)
+        definition = store.view("v", sql).definition
+        running = KernelsHere("inline", None, store.storage)
+        before = known.query(sql)
+        with store.snapshot() as then:
+            perform(store, known, data.draw(transactions(known)))
+            truth = known.query(sql)
+            with store.state(then) as older, store.state() as newer, Spool() as spool:
+                sides = TwoStates(StoreState(older, store.cache), StoreState(newer, store.cache))
+                kernels = ViewKernels(sides, running, InlineRunner(2), spool)
+                for new, expected in ((False, before), (True, truth)):
+                    scans = kernels.rows(definition, new=new)
+                    rows = [] if not scans else [repeated(read_table(scans))]
+                    assert sum(map(multiset, rows), Counter()) == expected
+                assert after(before, view_delta(definition, sides, running)) == truth
+
+
+def test_two_large_inputs_meet_by_what_they_have_in_common(tmp_path: Path) -> None:
+    with create_on(LocalStorage(tmp_path), limits=TINY) as store:
+        shop(store)
+        store.create_table("paid", [{"id": n, "order": n * 2, "sum": n} for n in range(150)], key="id")
+        sql = (
+            'select o.id, p.sum, c.name from orders o join paid p on p."order" = o.id '
+            "join customers c on c.id = o.customer"
+        )
+        definition = store.view("v", sql).definition
+        join = Join.of(definition)
+        with store.state() as state, Spool() as spool:
+            running = JoinRunner("inline", None, store.storage)
+            inputs = [
+                JoinInput(one.alias, relation_scans(StoreState(state, store.cache), one.relation, (), running))
+                for one in definition.occurrences
+            ]
+            many = InlineRunner(20)
+            items = {scan.path for scan in join_scans(join, inputs, InlineRunner(1), spool)}
+            met = join_scans(join, inputs, many, spool)
+            assert len(items) <= 2 < len(met), "stretches of the largest, and buckets"
+            assert multiset(repeated(read_table(met))) == multiset(store.query(sql))
+
+
+def test_operators_run_on_spark(spark: object, tmp_path: Path) -> None:
     from strandline.store import create
 
     with create(tmp_path / "shop") as store:
         shop(store)
         sql = (
-            "select c.name, count(*) as n, min(o.price) as least from orders o join customers c on o.customer = c.id "
-            "group by c.name having count(*) > (select min(id) from customers)"
+            "select c.name, count(*) as n, min(o.price) as least from orders o "
+            "left join customers c on o.customer = c.id group by c.name "
+            "having count(*) > (select min(id) from customers)"
         )
         view = store.view("v", sql)
         with store.snapshot() as then:

@@ -4,13 +4,14 @@ from strandline.changes.applied import Applied
 from strandline.changes.apply import KeyedImages, check_base, check_fit
 from strandline.changes.changes import Changes
 from strandline.changes.conversion import to_keyed
-from strandline.changes.execution import StoredChanges
+from strandline.changes.execution import StoredChanges, frame_of, keep_for_frames, small_frame
 from strandline.changes.part_files import (
     PartFile,
     PartWriter,
     check_carried,
     counts_from_json,
     counts_to_json,
+    part_scan,
     read_batches,
     read_parts,
     write_changes,
@@ -85,14 +86,18 @@ __all__ = [
     "empty",
     "finish",
     "flagged_names",
+    "frame_of",
+    "keep_for_frames",
     "keyed_difference",
     "keyed_header",
     "kinds",
     "net_counts",
+    "part_scan",
     "read_batches",
     "read_parts",
     "repeated_keys",
     "show",
+    "small_frame",
     "to_keyed",
     "total",
     "write_changes",

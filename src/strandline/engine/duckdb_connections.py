@@ -34,6 +34,8 @@ from strandline.storage import hand_over, import_whole
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from strandline.engine.work import Attempt
+
 T = TypeVar("T")
 
 MIB = 1 << 20
@@ -164,24 +166,29 @@ def kernel_duckdb(memory: int, spill: str) -> DuckdbConnection:
     """The connection of one attempt of a kernel: one thread, `memory` bytes, spilling into the folder `spill`."""
     return DuckdbConnection(
         ":memory:",
-        {
-            "threads": 1,
-            "memory_limit": f"{max(memory // MIB, 64)}MiB",
-            "temp_directory": spill,
-            "preserve_insertion_order": False,
-            **_OWN_EXTENSIONS,
-        },
+        {**_share_of(memory, spill), "preserve_insertion_order": False, **_OWN_EXTENSIONS},
     )
 
 
-def sandboxed_duckdb(*, threads: int | None = None, files: Sequence[str] = ()) -> DuckdbConnection:
-    """A connection that sees the tables of each query, can read these files and nothing else; instants are in UTC."""
+def _share_of(memory: int, spill: str) -> dict[str, Any]:
+    return {"threads": 1, "memory_limit": f"{max(memory // MIB, 64)}MiB", "temp_directory": spill}
+
+
+def sandboxed_duckdb(
+    *, threads: int | None = None, files: Sequence[str] = (), attempt: Attempt | None = None
+) -> DuckdbConnection:
+    """A connection that sees the tables of each query, can read these files and nothing else; instants are in UTC.
+
+    One of an attempt of a kernel keeps to its memory, and to one thread.
+    """
     config: dict[str, Any] = {
         "python_enable_replacements": False,
         **_OWN_EXTENSIONS,
     }
     if threads is not None:
         config["threads"] = threads
+    if attempt is not None:
+        config |= _share_of(attempt.memory, attempt.spool)
     connection = DuckdbConnection(":memory:", config)
     connection.execute("SET TimeZone = 'UTC'")
     if files:

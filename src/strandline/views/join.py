@@ -11,27 +11,31 @@ microseconds, and the query is refused otherwise: nothing is rounded.
 `run_join` computes it over relations that are too large for one process, by kernels: one for each stretch of the
 largest relation. The other inputs go to every kernel: the change, which is small, and whatever else the query reads. A
 join distributes over the rows of any one input, so the results need only be put together. They are not net: `net` adds
-up the counts of equal rows.
+up the counts of equal rows. Where reading the second largest so often costs more than moving both, those two are
+brought together by the columns in which they must be equal, and the kernels run where they meet.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes import COUNT, net_counts, read_parts, write_part
+from strandline.changes import COUNT, PartFile, net_counts, part_scan, read_parts, write_part
 from strandline.engine import (
     INLINE_LIMIT,
     Attempt,
     DuckdbConnection,
+    Outcome,
     PerThread,
     Result,
+    Runner,
+    SparkRunner,
     Spool,
     WorkItem,
     choose_runner,
@@ -41,7 +45,7 @@ from strandline.engine import (
     machine_memory,
 )
 from strandline.errors import SqlError
-from strandline.relations import Scan, open_relation, read_scan
+from strandline.relations import BUCKET_SCANS, Exchange, ExchangeSide, Scan, open_relation, read_scan, run_exchanged
 from strandline.storage import JsonRecord, Storage, cached_property
 from strandline.tables import table_relation
 from strandline.values import (
@@ -57,8 +61,8 @@ from strandline.values import (
     restore,
     sql_rounds,
 )
-from strandline.views.definition import QualifiedColumn, ViewDefinition, sql_text
-from strandline.views.store_state import StoreState
+from strandline.views.definition import QualifiedColumn, ViewDefinition, equated_columns, sql_text
+from strandline.views.store_state import StoreState, is_sought
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,6 +87,8 @@ class Join(JsonRecord):
     computed: Mapping[str, str]
     read: Mapping[str, tuple[str, ...]]
     schema: pa.Schema
+    equal: tuple[tuple[QualifiedColumn, QualifiedColumn], ...] = ()
+    """Pairs of columns that the condition equates, whatever their types."""
 
     @staticmethod
     def of(definition: ViewDefinition) -> Join:
@@ -100,6 +106,7 @@ class Join(JsonRecord):
             {name: sql_text(tree) for name, tree in trees.items()},
             {alias: tuple(sorted(name for owner, name in columns if owner == alias)) for alias in aliases},
             definition.schema,
+            tuple(equated_columns(definition.conjuncts())),
         )
 
     def columns_of(self, alias: str) -> tuple[str, ...]:
@@ -247,6 +254,17 @@ def net(rows: pa.Table) -> pa.Table:
     return rows.select(names).take(pa.array(numbers)).append_column(pa.field(COUNT, pa.int64()), pa.array(counts))
 
 
+def repeated(rows: pa.Table, sign: int = 1) -> pa.Table:
+    """Rows that have a count of this sign, net, as often as it says."""
+    counts = np.asarray(rows.column(COUNT), dtype=np.int64) * sign
+    if (counts == 1).all():
+        return rows.drop_columns([COUNT])
+    rows = net(rows)
+    counts = np.asarray(rows.column(COUNT), dtype=np.int64) * sign
+    plain = rows.drop_columns([COUNT])
+    return plain.take(pa.array(np.repeat(np.arange(len(counts)), np.maximum(counts, 0))))
+
+
 def counted_once(rows: pa.Table) -> pa.Table:
     """Rows with `_count` 1 each; equal rows stay apart."""
     return rows.append_column(pa.field(COUNT, pa.int64()), pa.array(np.ones(len(rows), dtype=np.int64)))
@@ -254,6 +272,9 @@ def counted_once(rows: pa.Table) -> pa.Table:
 
 ITEMS = 2
 """Work items for each processor: stretches differ in what they cost."""
+
+BUCKET_BYTES = 32 << 20
+"""Stored bytes that meet in one place."""
 
 
 @dataclass(frozen=True)
@@ -276,9 +297,19 @@ class JoinRunner:
         """The same for relations of which few rows are kept, those that meet a change: they only cost reading."""
         return self.inline_limit * 16
 
+    def on_spark(self, state: StoreState, relations: Iterable[str]) -> Runner | None:
+        """The runner of kernels over all rows of relations, if these are large enough for kernels and it is Spark."""
+        sizes = [state.bytes(relation) for relation in relations]
+        if not any(size >= self.inline_limit for size in sizes):
+            return None
+        runner = choose_runner(self.runner, sum(sizes), self.session)
+        return runner if isinstance(runner, SparkRunner) else None
+
 
 @dataclass(frozen=True)
-class _Input:
+class JoinInput:
+    """The rows of one occurrence, where they lie."""
+
     alias: str
     scans: list[Scan]
 
@@ -292,14 +323,69 @@ def run_join(
 ) -> pa.Table:
     """The rows of the query over tables in memory and whole relations, with `_count`; not net."""
     with Spool() as spool:
-        inputs = [_Input(alias, _scans_of(rows, spool)) for alias, rows in known.items()]
+        inputs = [JoinInput(alias, _scans_of(rows, spool)) for alias, rows in known.items()]
         inputs += [
-            _Input(alias, _scans(state, relation, join, alias, running)) for alias, (state, relation) in whole.items()
+            JoinInput(alias, relation_scans(state, relation, join.columns_of(alias), running))
+            for alias, (state, relation) in whole.items()
         ]
         runner = choose_runner(running.runner, sum(one.bytes for one in inputs), running.session)
-        items = _items(join, inputs, runner.parallelism * ITEMS)
-        outcomes = runner.run(join_pages, items, spool, "joining")
-        return read_parts([outcome.result["rows"] for outcome in outcomes], join.rows_schema)
+        return read_parts([scan.path for scan in join_scans(join, inputs, runner, spool)], join.rows_schema)
+
+
+def join_scans(join: Join, inputs: Sequence[JoinInput], runner: Runner, spool: Spool) -> list[Scan]:
+    """The same over scans; the rows as scans of what the kernels wrote into the spool."""
+    if not all(one.scans for one in inputs):
+        return []
+    count = runner.parallelism * ITEMS
+    pair = _exchanged_pair(join, inputs, count)
+    if pair is None:
+        outcomes = runner.run(join_pages, _items(join, inputs, count), spool, "joining")
+    else:
+        (left, right), exchange = pair
+        item = _item(join, [one for one in inputs if one not in (left, right)])
+        met = {left.alias: {BUCKET_SCANS: 0}, right.alias: {BUCKET_SCANS: 1}}
+        template = {**item, "inputs": {**item["inputs"], **met}}
+        outcomes = run_exchanged(exchange, join_pages, template, (runner, spool), "joining")
+    return written_scans(outcomes, join.rows_schema)
+
+
+def written_scans(outcomes: Iterable[Outcome], schema: pa.Schema) -> list[Scan]:
+    """What kernels wrote (`written`), as scans."""
+    results = [outcome.result for outcome in outcomes]
+    return [part_scan(PartFile(one["path"], one["rows"], one["bytes"]), schema) for one in results if one["rows"]]
+
+
+def written(rows: pa.Table, attempt: Attempt) -> dict[str, Any]:
+    """Rows as a file that later work items read: the result of a kernel for `written_scans`."""
+    path = attempt.handed_on("rows.parquet")
+    return {"path": path, "rows": len(rows), "bytes": write_part(rows, path)}
+
+
+def _exchanged_pair(
+    join: Join, inputs: Sequence[JoinInput], count: int
+) -> tuple[tuple[JoinInput, JoinInput], Exchange] | None:
+    """The two largest inputs and how they meet, where moving both costs less than reading the smaller in every item."""
+    if len(inputs) < 2:
+        return None
+    left, right = sorted(inputs, key=lambda one: one.bytes)[:-3:-1]
+    total = left.bytes + right.bytes
+    pairs = [dict(pair) for pair in join.equal if {alias for alias, _ in pair} == {left.alias, right.alias}]
+    pairs = [pair for pair in pairs if _is_met(pair, left, right)]
+    if not pairs or right.bytes * count <= 2 * total:
+        return None
+    sides = []
+    for one in (left, right):
+        wanted = {*join.columns_of(one.alias), COUNT}
+        schema = pa.schema([field for field in one.scans[0].schema if field.name in wanted])
+        scans = tuple(replace(scan, schema=schema) for scan in one.scans)
+        sides.append(ExchangeSide(schema, [pair[one.alias] for pair in pairs], scans))
+    return (left, right), Exchange(tuple(sides), max(count, total // BUCKET_BYTES))
+
+
+def _is_met(pair: Mapping[str, str], left: JoinInput, right: JoinInput) -> bool:
+    """Whether equal values of two columns have equal hashes."""
+    types = [one.scans[0].schema.field(pair[one.alias]).type for one in (left, right)]
+    return types[0] == types[1] and is_sought(types[0])
 
 
 def whole_items(
@@ -307,16 +393,17 @@ def whole_items(
 ) -> list[dict[str, Any]]:
     """The query over whole relations as work items, each with about so many bytes of the largest of them."""
     inputs = [
-        _Input(alias, _scans(state, relation, join, alias, running)) for alias, (state, relation) in whole.items()
+        JoinInput(alias, relation_scans(state, relation, join.columns_of(alias), running))
+        for alias, (state, relation) in whole.items()
     ]
     return _items(join, inputs, max(one.bytes for one in inputs) // size + 1)
 
 
-def _items(join: Join, inputs: Sequence[_Input], count: int) -> list[dict[str, Any]]:
+def _items(join: Join, inputs: Sequence[JoinInput], count: int) -> list[dict[str, Any]]:
     largest = max(inputs, key=lambda one: one.bytes)
     others = [one for one in inputs if one is not largest]
     return [
-        _item(join, [_Input(largest.alias, piece), *others])
+        _item(join, [JoinInput(largest.alias, piece), *others])
         for piece in cut_evenly(largest.scans, lambda scan: scan.bytes, count)
     ]
 
@@ -325,9 +412,7 @@ def _items(join: Join, inputs: Sequence[_Input], count: int) -> list[dict[str, A
 def join_pages(item: WorkItem, attempt: Attempt) -> Result:
     """The query over one stretch of its largest relation."""
     rows, read = joined_item(item, QueryEngine(attempt.memory, attempt.spool))
-    path = attempt.path("rows.parquet")
-    write_part(rows, path)
-    return {"rows": path, "rows_read": read}
+    return {**written(rows, attempt), "rows_read": read}
 
 
 def joined_item(item: WorkItem, engine: QueryEngine | None = None) -> tuple[pa.Table, int]:
@@ -336,13 +421,15 @@ def joined_item(item: WorkItem, engine: QueryEngine | None = None) -> tuple[pa.T
     tables = {}
     for alias, scans in item["inputs"].items():
         read = [Scan.from_json(scan) for scan in scans]
+        if not read:
+            return no_rows(join.rows_schema), 0
         columns = [name for name in (*join.columns_of(alias), COUNT) if name in read[0].schema.names]
         batches = [batch for scan in read for batch in read_scan(scan, columns or read[0].schema.names[:1])]
         tables[alias] = pa.Table.from_batches(batches) if batches else no_rows(read[0].schema)
     return joined(join, tables, engine), sum(len(table) for table in tables.values())
 
 
-def _item(join: Join, inputs: Sequence[_Input]) -> dict[str, Any]:
+def _item(join: Join, inputs: Sequence[JoinInput]) -> dict[str, Any]:
     return {"join": join.to_json(), "inputs": {one.alias: [scan.to_json() for scan in one.scans] for one in inputs}}
 
 
@@ -350,8 +437,9 @@ def _scans_of(rows: pa.Table, spool: Spool) -> list[Scan]:
     return [part.scan for part in open_relation(rows, spool=spool).parts()]
 
 
-def _scans(state: StoreState, relation: str, join: Join, alias: str, running: JoinRunner) -> list[Scan]:
+def relation_scans(state: StoreState, relation: str, columns: Sequence[str], running: JoinRunner) -> list[Scan]:
+    """All rows of a relation as scans: of a table's pages, or of rows that are read here."""
     # Relations are joined whole only where `storage` is known: without it, `inline_limit` is infinite.
     if state.is_table(relation) and running.storage is not None:
         return [part.scan for part in table_relation(state.view, relation, state.cache, running.storage).parts()]
-    return [part.scan for part in open_relation(state.rows(relation, join.columns_of(alias))).parts()]
+    return [part.scan for part in open_relation(state.rows(relation, columns)).parts()]

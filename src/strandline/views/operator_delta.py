@@ -14,15 +14,17 @@ Nothing is kept from one refresh to the next, so nothing can drift; what is read
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 
 from strandline.changes import COUNT, difference
+from strandline.engine import Spool
+from strandline.relations import read_table
 from strandline.tables import PageFiles
-from strandline.values import no_rows, plain_schema, restore
+from strandline.values import no_rows, plain_schema
 from strandline.views.definition import (
     UNION_ALL,
     Operator,
@@ -31,9 +33,10 @@ from strandline.views.definition import (
     operator_over_relations,
     operator_rows,
 )
-from strandline.views.delta_query import DeltaSides, TwoStates, delta_rows, is_entered_by_key, rows_sought
-from strandline.views.join import JoinRunner, net
+from strandline.views.delta_query import DeltaSides, delta_rows, is_entered_by_key, rows_sought
+from strandline.views.join import JoinRunner, net, repeated
 from strandline.views.store_state import Sought, StoreState, is_sought
+from strandline.views.view_kernels import ViewKernels
 
 logger = logging.getLogger(__name__)
 
@@ -43,12 +46,6 @@ def view_delta(definition: ViewDefinition, sides: DeltaSides, running: JoinRunne
     if not definition.operators:
         return delta_rows(definition, sides, running)
     return delta_rows(definition, OperatorSides.of(definition, sides, running or JoinRunner()), running)
-
-
-def view_rows(definition: ViewDefinition, state: StoreState, running: JoinRunner) -> pa.Table:
-    """All rows of a view at a state: its operators are computed here, the joins below them where `running` says."""
-    sides = OperatorSides.of(definition, TwoStates(state, state), running)
-    return _repeated(rows_sought(definition, sides, Sought(), new=True, running=running))
 
 
 def columns_read(definition: ViewDefinition, state: StoreState) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -112,22 +109,36 @@ class OperatorSides:
         kept = list(columns) or operator.schema.names[:1]
         places = {name: place for place, name in enumerate(operator.shown) if name in sought.values}
         wanted = {place: sought.values[name] for name, place in places.items() if name is not None}
-        if self._is_read_whole(operator, wanted):
+        if not self._is_entered_by_key(operator, wanted):
+            with self._kernels(operator) as kernels:
+                if kernels is not None:
+                    scans = kernels.operator_rows(operator, new=new)
+                    return read_table(scans, kept) if scans else no_rows(plain_schema(operator.schema)).select(kept)
             every = range(len(operator.inputs))
             return self._whole(operator, every if new else ()).select(kept)
         inputs = [
             self._input(operator, place, wanted, new=new, nulls=sought.nulls) for place in range(len(operator.inputs))
         ]
-        return _computed(operator, map(_repeated, inputs)).select(kept)
+        return operator_rows(operator, list(map(repeated, inputs))).select(kept)
 
-    def _is_read_whole(self, operator: Operator, wanted: Mapping[int, pa.ChunkedArray]) -> bool:
-        """Whether no key leads to the parts, so that all relations have to be looked through in any case."""
-        if self.running.inline_limit == 0:
-            return False  # kernels do that
-        return not any(
+    def _is_entered_by_key(self, operator: Operator, wanted: Mapping[int, pa.ChunkedArray]) -> bool:
+        """Whether a key leads to the parts; otherwise all relations have to be looked through."""
+        return any(
             is_entered_by_key(core, self, Sought(values={names[place]: wanted[place] for place in wanted}))
             for core, names in zip(operator.inputs, operator.parts, strict=True)
         )
+
+    @contextmanager
+    def _kernels(self, operator: Operator) -> Iterator[ViewKernels | None]:
+        """The kernels that look through all relations, where these are so large that they run on Spark."""
+        relations = {relation for core in operator.inputs for relation in core.relations}
+        runner = self.running.on_spark(self.below.state(new=True), relations)
+        if runner is None:
+            yield None
+            return
+        with Spool() as spool:
+            logger.info("%s: computed on Spark over all that it reads", operator.kind)
+            yield ViewKernels(self.below, self.running, runner, spool)
 
     def _whole(self, operator: Operator, new: Collection[int], parts: pa.Table | None = None) -> pa.Table:
         """The rows of an operator by one query over the relations below it; of these inputs at the new state."""
@@ -138,7 +149,7 @@ class OperatorSides:
             relations.append({name: _plain(one) for name, one in read.items()})
         state = "as it is" if new else "as it was"
         logger.info("%s: computed over all that it reads, %s", operator.kind, state)
-        return restore(operator_over_relations(operator, relations, parts), plain_schema(operator.schema))
+        return operator_over_relations(operator, relations, parts)
 
     def everything(self, relation: str, columns: Sequence[str], *, new: bool) -> pa.Table | PageFiles:
         if relation in self.operators:
@@ -162,7 +173,7 @@ class OperatorSides:
         deltas = [delta_rows(one, self, self.running) for one in operator.inputs]
         changed = {place: delta for place, delta in enumerate(deltas) if len(delta)}
         if operator.kind == UNION_ALL:
-            return _difference(operator, [_repeated(one, -1) for one in deltas], [_repeated(one) for one in deltas])
+            return _difference(operator, [repeated(one, -1) for one in deltas], [repeated(one) for one in deltas])
         first = changed.pop(0, None) if operator.linear else None
         terms = [] if first is None else [self._of_first(operator, first)]
         terms += [self._of_parts(operator, changed)] if changed else []
@@ -176,15 +187,18 @@ class OperatorSides:
     def _of_first(self, operator: Operator, delta: pa.Table) -> pa.Table:
         """The change of an operator that is linear in its first input, for a change of that one."""
         wanted = dict(enumerate(_touched(operator, {0: delta}).columns))
-        others = [_repeated(self._input(operator, place, wanted, new=True)) for place in range(1, len(operator.inputs))]
-        return _difference(operator, [_repeated(delta, -1), *others], [_repeated(delta), *others])
+        others = [repeated(self._input(operator, place, wanted, new=True)) for place in range(1, len(operator.inputs))]
+        return _difference(operator, [repeated(delta, -1), *others], [repeated(delta), *others])
 
     def _of_parts(self, operator: Operator, changed: Mapping[int, pa.Table]) -> pa.Table:
         """The change of an operator in the parts that changes of its inputs touch; other inputs are as they were."""
         touched = _touched(operator, changed)
         wanted = dict(enumerate(touched.columns))
         parts = touched if touched.num_columns else None
-        if self._is_read_whole(operator, wanted):
+        if not self._is_entered_by_key(operator, wanted):
+            with self._kernels(operator) as kernels:
+                if kernels is not None:
+                    return net(kernels.operator_delta(operator, changed, parts))
             return difference(self._whole(operator, (), parts), self._whole(operator, changed, parts)).rows
         old = [self._input(operator, place, wanted, new=False) for place in range(len(operator.inputs))]
         new = list(old)
@@ -194,14 +208,14 @@ class OperatorSides:
                 new[place] = self._input(operator, place, wanted, new=True)
             else:  # adding the change is less work than computing it again
                 new[place] = pa.concat_tables([old[place], delta])
-        return _difference(operator, list(map(_repeated, old)), list(map(_repeated, new)), parts)
+        return _difference(operator, list(map(repeated, old)), list(map(repeated, new)), parts)
 
 
 def _difference(
     operator: Operator, old: Sequence[pa.Table], new: Sequence[pa.Table], parts: pa.Table | None = None
 ) -> pa.Table:
     """What an operator gives over new inputs and does not over old ones, with `_count`."""
-    return difference(_computed(operator, old, parts), _computed(operator, new, parts)).rows
+    return difference(operator_rows(operator, old, parts), operator_rows(operator, new, parts)).rows
 
 
 def _touched(operator: Operator, changed: Mapping[int, pa.Table]) -> pa.Table:
@@ -213,19 +227,4 @@ def _touched(operator: Operator, changed: Mapping[int, pa.Table]) -> pa.Table:
 
 def _plain(rows: pa.Table | PageFiles) -> pa.Table | PageFiles:
     """All rows of a relation, which may have counts."""
-    return _repeated(rows) if isinstance(rows, pa.Table) and COUNT in rows.column_names else rows
-
-
-def _repeated(rows: pa.Table, sign: int = 1) -> pa.Table:
-    """Rows that have a count of this sign, net, as often as it says."""
-    counts = np.asarray(rows.column(COUNT), dtype=np.int64) * sign
-    if (counts == 1).all():
-        return rows.drop_columns([COUNT])
-    rows = net(rows)
-    counts = np.asarray(rows.column(COUNT), dtype=np.int64) * sign
-    plain = rows.drop_columns([COUNT])
-    return plain.take(pa.array(np.repeat(np.arange(len(counts)), np.maximum(counts, 0))))
-
-
-def _computed(operator: Operator, inputs: Iterable[pa.Table], parts: pa.Table | None = None) -> pa.Table:
-    return restore(operator_rows(operator, list(inputs), parts), plain_schema(operator.schema))
+    return repeated(rows) if isinstance(rows, pa.Table) and COUNT in rows.column_names else rows

@@ -7,18 +7,22 @@ delta in the tests.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from strandline.changes import COUNT
-from strandline.engine import SparkRunner, choose_runner
+from strandline.changes import COUNT, frame_of, keep_for_frames, small_frame
+from strandline.engine import INLINE_LIMIT, Spool
+from strandline.relations import Scan, read_table, schema_to_text
 from strandline.tables import spark_query
-from strandline.values import plain_schema, restore
+from strandline.values import no_rows, plain_schema, restore
 from strandline.views.definition import ViewDefinition, computed, query_sql
+from strandline.views.delta_query import TwoStates
 from strandline.views.join import Join, JoinRunner, joined, run_join
-from strandline.views.operator_delta import columns_read, view_rows
+from strandline.views.operator_delta import columns_read
 from strandline.views.store_state import StoreState
+from strandline.views.view_kernels import ViewKernels
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,8 +34,10 @@ def regenerate(definition: ViewDefinition, state: StoreState, running: JoinRunne
     schema = plain_schema(definition.schema)
     for relation in definition.relations:
         state.check(relation, f"computing view {definition.name!r}")
-    if definition.operators and _runs_on_spark(definition, state, running):
-        return restore(view_rows(definition, state, running), schema)
+    with Spool() as spool:
+        scans = _kernel_scans(definition, state, running, spool)
+        if scans is not None:
+            return restore(read_table(scans), schema) if scans else no_rows(schema)
     if definition.regenerated or definition.operators:
         tables = {relation: state.rows(relation, columns) for relation, columns in columns_read(definition, state)}
         return restore(computed(query_sql(definition), tables, f"computing view {definition.name!r}"), schema)
@@ -49,23 +55,34 @@ def regenerate(definition: ViewDefinition, state: StoreState, running: JoinRunne
     return restore(rows.drop_columns([COUNT]), schema)
 
 
-def _runs_on_spark(definition: ViewDefinition, state: StoreState, running: JoinRunner) -> bool:
-    """Whether what a view reads is large enough for kernels, and these would run on Spark."""
-    sizes = [state.bytes(relation) for relation in definition.relations]
-    if not any(size >= running.inline_limit for size in sizes):
-        return False
-    return isinstance(choose_runner(running.runner, sum(sizes), running.session), SparkRunner)
+def _kernel_scans(
+    definition: ViewDefinition, state: StoreState, running: JoinRunner, spool: Spool
+) -> list[Scan] | None:
+    """All rows of the view by kernels on Spark; None where it is computed here."""
+    runner = None if definition.regenerated else running.on_spark(state, definition.relations)
+    if runner is None:
+        return None
+    schema = plain_schema(definition.schema)
+    scans = ViewKernels(TwoStates(state, state), running, runner, spool).rows(definition, new=True)
+    return [replace(scan, schema=schema) for scan in scans]
 
 
 def on_spark(
     definition: ViewDefinition, state: StoreState, running: JoinRunner, session: SparkSession | None = None
 ) -> DataFrame:
-    """All rows of the view as a Spark DataFrame, computed by the kernels on Spark, in Spark's types."""
-    from strandline.engine import session as own_session
-    from strandline.values import spark_struct, spark_table
-
-    rows = regenerate(definition, state, JoinRunner("spark", session, running.storage))
-    return (session or own_session()).createDataFrame(spark_table(rows), spark_struct(rows.schema))
+    """All rows of the view as a Spark DataFrame in Spark's types, computed by the kernels on Spark."""
+    schema, spool = plain_schema(definition.schema), Spool()
+    scans = _kernel_scans(definition, state, JoinRunner("spark", session, running.storage), spool)
+    if scans is None:
+        return small_frame(regenerate(definition, state, JoinRunner("inline")), session)
+    items = [{"schema": schema_to_text(schema), "scans": [scan.to_json()]} for scan in scans]
+    size = sum(scan.bytes for scan in scans)
+    frame = frame_of(items, schema, size, session)
+    if size >= INLINE_LIMIT:
+        keep_for_frames(spool)
+    else:  # the rows have gone to Spark
+        spool.close()
+    return frame
 
 
 def in_spark_sql(definition: ViewDefinition, frames: Mapping[str, DataFrame]) -> DataFrame:

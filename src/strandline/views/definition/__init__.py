@@ -1,6 +1,6 @@
 """What a view is: its text taken apart into relations, a condition and outputs."""
 
-from strandline.views.definition.core import equalities_of, flattened
+from strandline.views.definition.core import equalities_of, equated_columns, flattened
 from strandline.views.definition.definition import (
     Occurrence,
     Operator,
@@ -33,6 +33,7 @@ __all__ = [
     "conjuncts",
     "define",
     "equalities_of",
+    "equated_columns",
     "flattened",
     "operator_over_relations",
     "operator_rows",

@@ -205,18 +205,26 @@ def equalities_of(
     """Pairs of columns that are equal in every row of the result; None stands for a constant."""
     from sqlglot import exp
 
+    terms = list(terms)
+    for one, other in equated_columns(terms):
+        # Columns of different types may be equal to several values each: 16777217 and 16777216 as floats.
+        if shapes[one[0]].schema.field(one[1]).type == shapes[other[0]].schema.field(other[1]).type:
+            yield one, other
     for term in terms:
-        if not isinstance(term, exp.EQ):
-            continue
-        left, right = term.this.unnest(), term.expression.unnest()
-        if isinstance(left, exp.Column) and isinstance(right, exp.Column):
-            one, other = (left.table, left.name), (right.table, right.name)
-            # Columns of different types may be equal to several values each: 16777217 and 16777216 as floats.
-            if shapes[one[0]].schema.field(one[1]).type == shapes[other[0]].schema.field(other[1]).type:
-                yield one, other
+        left, right = (term.left.unnest(), term.right.unnest()) if isinstance(term, exp.EQ) else (None, None)
         for side, constant in ((left, right), (right, left)):
             if isinstance(side, exp.Column) and isinstance(constant, exp.Literal) and _exact(side, constant, shapes):
                 yield (side.table, side.name), None
+
+
+def equated_columns(terms: Iterable[exp.Expr]) -> Iterator[tuple[QualifiedColumn, QualifiedColumn]]:
+    """Pairs of columns that a condition equates."""
+    from sqlglot import exp
+
+    for term in terms:
+        left, right = (term.left.unnest(), term.right.unnest()) if isinstance(term, exp.EQ) else (None, None)
+        if isinstance(left, exp.Column) and isinstance(right, exp.Column):
+            yield (left.table, left.name), (right.table, right.name)
 
 
 def _exact(side: exp.Column, constant: exp.Literal, shapes: Mapping[str, Shape]) -> bool:

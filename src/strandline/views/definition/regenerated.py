@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.engine import PerThread, sandboxed_duckdb
+from strandline.engine import DuckdbConnection, PerThread, sandboxed_duckdb
 from strandline.errors import SqlError
 from strandline.tables import PageFiles, is_defined_here, own_names, relations_called
-from strandline.values import check_microseconds, no_rows, quoted, readable
+from strandline.values import check_microseconds, no_rows, plain_schema, quoted, readable, restore
 from strandline.views.definition.definition import Occurrence, Operator, OutputColumn, Shape, ViewDefinition
 from strandline.views.definition.scope import column, relation_named
 
@@ -60,8 +60,10 @@ def resolved_relations(query: exp.Query, relations: Mapping[str, Shape], doing: 
 _connections = PerThread(sandboxed_duckdb)
 
 
-def computed(sql: str, relations: Mapping[str, pa.Table | PageFiles], doing: str) -> pa.Table:
-    """The result of a query over these relations and nothing else."""
+def computed(
+    sql: str, relations: Mapping[str, pa.Table | PageFiles], doing: str, connection: DuckdbConnection | None = None
+) -> pa.Table:
+    """The result of a query over these relations and nothing else; by this thread's connection if none is given."""
     import duckdb
 
     query = _over_own_names(sql, tuple(relations))
@@ -76,7 +78,10 @@ def computed(sql: str, relations: Mapping[str, pa.Table | PageFiles], doing: str
         columns = [readable(table.column(name), name) for name in table.column_names]
         given[query.names[relation]] = pa.table(columns, names=table.column_names)
     try:
-        result = _over_files(query.sql, files, given) if files else _connections.get().query(query.sql, given)
+        if files:
+            result = _over_files(query.sql, files, given)
+        else:
+            result = (connection or _connections.get()).query(query.sql, given)
     except duckdb.Error as error:
         raise SqlError(str(error).strip().splitlines()[0], doing=doing) from None
     for place, field in enumerate(result.schema):
@@ -130,15 +135,21 @@ def _over_own_names(sql: str, relations: tuple[str, ...]) -> _Query:
     return _Query(relations_called(tree, names).sql(dialect="duckdb"), names, None if starred else columns)
 
 
-def operator_rows(operator: Operator, inputs: Sequence[pa.Table], parts: pa.Table | None = None) -> pa.Table:
+def operator_rows(
+    operator: Operator,
+    inputs: Sequence[pa.Table],
+    parts: pa.Table | None = None,
+    connection: DuckdbConnection | None = None,
+) -> pa.Table:
     """The result of an operator over rows of its inputs; of those that are in `parts`, if that is given."""
     tables = {f"i{place}": table for place, table in enumerate(inputs)}
-    doing = f"computing {operator.kind}"
+    doing, schema = f"computing {operator.kind}", plain_schema(operator.schema)
     if parts is None:
-        return computed(operator.sql, tables, doing)
+        return restore(computed(operator.sql, tables, doing, connection), schema)
     given = {f"r{place}": table for place, table in enumerate(inputs)}
     sources = [f"SELECT * FROM r{place}" for place in range(len(inputs))]
-    return computed(_over_parts(operator, sources), {**given, "parts": parts}, doing)
+    rows = computed(_over_parts(operator, sources), {**given, "parts": parts}, doing, connection)
+    return restore(rows, schema)
 
 
 def operator_over_relations(
@@ -157,7 +168,8 @@ def operator_over_relations(
         sources.append(relations_called(tree, names).sql(dialect="duckdb", identify=True))
     if parts is not None:
         tables["parts"] = parts
-    return computed(_over_parts(operator, sources, restricted=parts is not None), tables, f"computing {operator.kind}")
+    sql = _over_parts(operator, sources, restricted=parts is not None)
+    return restore(computed(sql, tables, f"computing {operator.kind}"), plain_schema(operator.schema))
 
 
 def _over_parts(operator: Operator, sources: Sequence[str], *, restricted: bool = True) -> str:
