@@ -237,7 +237,7 @@ def test_a_view_tells_how_changes_go_through_it() -> None:
         assert best.explain().splitlines() == [
             "UNION ALL: a change of an input is a change of the result",
             "  select id from orders",
-            "  LIMIT: computed again as a whole",
+            "  LIMIT: a change is added to what is known",
             "    select id, name from customers",
         ]
         assert store.view("orders").explain() == "select id, customer, price, note from orders"

@@ -34,7 +34,7 @@ from strandline.tables.keys import (
     sort_order,
 )
 from strandline.tables.page import Columns, check_storable
-from strandline.tables.page_cache import KEPT_ROWS, PageCache
+from strandline.tables.page_cache import KEPT_ROWS, PageCache, Remembered
 from strandline.tables.page_files import PageFiles, files_of_table
 from strandline.tables.page_update import TableInstaller
 from strandline.tables.page_writer import SMALL_WRITES, Limits
@@ -98,6 +98,7 @@ __all__ = [
     "PageCache",
     "PageFiles",
     "Query",
+    "Remembered",
     "RowShape",
     "TableExpression",
     "TableInstaller",

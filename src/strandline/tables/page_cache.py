@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+
+import pyarrow as pa
 
 from strandline.engine import machine_memory, parallel
 from strandline.pages import Entry, PageRef
@@ -34,6 +36,38 @@ KEPT_ROWS = 32_768
 Read = Callable[[PageRef], bytes]
 
 
+class Remembered:
+    """Rows that were computed from pages, by what identifies them; the least recently used go first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept: OrderedDict[Hashable, pa.Table] = OrderedDict()
+        self._mutex = threading.Lock()
+
+    def recall(self, content: Hashable) -> pa.Table | None:
+        with self._mutex:
+            if content in self._kept:
+                self._kept.move_to_end(content)
+            return self._kept.get(content)
+
+    def remember(self, content: Hashable, rows: pa.Table) -> None:
+        with self._mutex:
+            self._kept[content] = rows
+            self._kept.move_to_end(content)
+            while sum(one.nbytes for one in self._kept.values()) > self._limit:
+                self._kept.popitem(last=False)
+
+    def keep(self, content: Hashable, other: Hashable) -> None:
+        """What is known of one content holds for another as well."""
+        rows = self.recall(content)
+        if rows is not None:
+            self.remember(other, rows)
+
+    def clear(self) -> None:
+        with self._mutex:
+            self._kept.clear()
+
+
 class PageCache:
     """Pages in the present shape of their tables, the least recently used going first. Safe for many threads."""
 
@@ -44,6 +78,7 @@ class PageCache:
         self._verified: set[PageRef] = set()
         self._mutex = threading.Lock()
         self.kept_rows = KEPT_ROWS
+        self.remembered = Remembered(self._limit // 4)
         self.opened = 0
         """How many pages were read from storage: tests count them."""
 
@@ -123,6 +158,7 @@ class PageCache:
         with self._mutex:
             self._kept.clear()
             self._size = 0
+        self.remembered.clear()
 
     def _recall(self, ref: PageRef, schema: TableSchema) -> BasePage | Overlay | None:
         with self._mutex:

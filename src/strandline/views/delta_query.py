@@ -9,7 +9,7 @@ change are kept. What no equality connects is read whole, by kernels where it is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -46,6 +46,10 @@ class DeltaSides(Protocol):
         """All rows of a relation in one of the states, or the files that hold them."""
         ...
 
+    def content(self, relations: Iterable[str], *, new: bool) -> Hashable | None:
+        """What identifies the rows of relations in one of the states, for ever; None where nothing does."""
+        ...
+
 
 @dataclass(frozen=True)
 class TwoStates:
@@ -75,6 +79,9 @@ class TwoStates:
     def everything(self, relation: str, columns: Sequence[str], *, new: bool) -> pa.Table | PageFiles:
         files = self.state(new=new).files(relation, columns)
         return self.rows(relation, columns, Sought(), new=new) if files is None else files
+
+    def content(self, relations: Iterable[str], *, new: bool) -> Hashable:
+        return tuple(self.state(new=new).content(relation) for relation in relations)
 
 
 def delta_rows(definition: ViewDefinition, sides: DeltaSides, running: JoinRunner | None = None) -> pa.Table:

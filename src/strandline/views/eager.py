@@ -14,7 +14,7 @@ whose columns changed or that was dropped), the view's difference is marked as b
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -154,6 +154,9 @@ class _EditSides:
 
     def everything(self, relation: str, columns: Sequence[str], *, new: bool) -> pa.Table:
         return self.rows(relation, columns, Sought(), new=new)
+
+    def content(self, relations: Iterable[str], *, new: bool) -> None:
+        return None
 
     def _computed(self, relation: str, columns: Sequence[str]) -> pa.Table:
         record = self.older.record(relation)

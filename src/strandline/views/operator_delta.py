@@ -7,14 +7,17 @@ An operator is a relation among others. Its delta follows from the deltas of its
   were and as they are, and the operator is computed over both: Δ = Op(A + ΔA | touched) − Op(A | touched).
 - An operator that is linear in its first input needs no more of a change there than the change: Op(ΔA, B_new). For a
   change of B the parts that it touches are computed before and after, over the rows that A had.
+- Groups of aggregates to which changes can be added (`definition/accumulators`): new = old + inserted − deleted. The
+  accumulators of a state are remembered in memory, by the content of the relations that they follow from; where they
+  are not known, they are computed.
 
-Nothing is kept from one refresh to the next, so nothing can drift; what is read is what the touched parts hold.
+Nothing is stored from one refresh to the next, so nothing can drift, or be of another state.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -23,10 +26,11 @@ import pyarrow as pa
 from strandline.changes import COUNT, difference
 from strandline.engine import Spool
 from strandline.relations import read_table
-from strandline.tables import PageFiles
-from strandline.values import no_rows, plain_schema
+from strandline.tables import PageFiles, Remembered
+from strandline.values import no_rows, plain_schema, restore
 from strandline.views.definition import (
     UNION_ALL,
+    Accumulators,
     Operator,
     Shape,
     ViewDefinition,
@@ -85,8 +89,7 @@ class OperatorSides:
 
     @staticmethod
     def of(definition: ViewDefinition, sides: DeltaSides, running: JoinRunner) -> OperatorSides:
-        operators = {name: operator for core in definition.cores() for name, operator in core.operators.items()}
-        return OperatorSides(sides, operators, running)
+        return OperatorSides(sides, definition.every_operator(), running)
 
     def state(self, *, new: bool) -> StoreState:
         state = self.below.state(new=new)
@@ -109,17 +112,63 @@ class OperatorSides:
         kept = list(columns) or operator.schema.names[:1]
         places = {name: place for place, name in enumerate(operator.shown) if name in sought.values}
         wanted = {place: sought.values[name] for name, place in places.items() if name is not None}
+        held = operator.accumulators
+        if held is not None and self._is_accumulated(operator, wanted, new=new):
+            return _results(operator, held, self._accumulated(operator, held, new=new)).select(kept)
         if not self._is_entered_by_key(operator, wanted):
-            with self._kernels(operator) as kernels:
-                if kernels is not None:
-                    scans = kernels.operator_rows(operator, new=new)
-                    return read_table(scans, kept) if scans else no_rows(plain_schema(operator.schema)).select(kept)
-            every = range(len(operator.inputs))
-            return self._whole(operator, every if new else ()).select(kept)
+            return self._every_row(operator, new=new).select(kept)
         inputs = [
             self._input(operator, place, wanted, new=new, nulls=sought.nulls) for place in range(len(operator.inputs))
         ]
         return operator_rows(operator, list(map(repeated, inputs))).select(kept)
+
+    def content(self, relations: Iterable[str], *, new: bool) -> Hashable | None:
+        return self.below.content(relations, new=new)
+
+    def _is_accumulated(self, operator: Operator, wanted: Mapping[int, pa.ChunkedArray], *, new: bool) -> bool:
+        """Whether accumulators are added to: they are remembered, or no key leads to the rows of the groups."""
+        content = self._content(operator, new=new)
+        if content is None:
+            return False
+        return self._memory.recall(content) is not None or not self._is_entered_by_key(operator, wanted)
+
+    def _accumulated(self, operator: Operator, held: Accumulators, *, new: bool) -> pa.Table:
+        """The accumulators of all groups."""
+        content = self._content(operator, new=new)
+        known = self._memory.recall(content)
+        if known is None:
+            known = self._every_row(operator.accumulating(held), new=new)
+            self._memory.remember(content, known)
+        return known
+
+    def _content(self, operator: Operator, *, new: bool) -> Hashable | None:
+        """What identifies the rows that an operator gives at one of the states."""
+        relations = dict.fromkeys(relation for core in operator.inputs for relation in core.relations)
+        content = self.below.content(relations, new=new)
+        return None if content is None else (operator.name, content)
+
+    @property
+    def _memory(self) -> Remembered:
+        return self.below.state(new=True).cache.remembered
+
+    def _every_row(self, operator: Operator, *, new: bool) -> pa.Table:
+        """All rows of an operator: on Spark, from what is remembered below it, or by one query over all relations."""
+        with self._kernels(operator) as kernels:
+            if kernels is not None:
+                scans = kernels.operator_rows(operator, new=new)
+                return read_table(scans) if scans else no_rows(plain_schema(operator.schema))
+        every = range(len(operator.inputs))
+        if all(self._is_remembered(core, new=new) for core in operator.inputs):
+            return operator_rows(operator, [repeated(self._input(operator, place, {}, new=new)) for place in every])
+        return self._whole(operator, every if new else ())
+
+    def _is_remembered(self, core: ViewDefinition, *, new: bool) -> bool:
+        """Whether a definition reads nothing but operators whose rows are known."""
+        contents = [
+            self._content(core.operators[one.relation], new=new) if one.relation in core.operators else None
+            for one in core.occurrences
+        ]
+        return all(content is not None and self._memory.recall(content) is not None for content in contents)
 
     def _is_entered_by_key(self, operator: Operator, wanted: Mapping[int, pa.ChunkedArray]) -> bool:
         """Whether a key leads to the parts; otherwise all relations have to be looked through."""
@@ -174,6 +223,13 @@ class OperatorSides:
         changed = {place: delta for place, delta in enumerate(deltas) if len(delta)}
         if operator.kind == UNION_ALL:
             return _difference(operator, [repeated(one, -1) for one in deltas], [repeated(one) for one in deltas])
+        held = operator.accumulators
+        if held is not None and changed:
+            wanted = dict(enumerate(_touched(operator, changed).columns))
+            if self._is_accumulated(operator, wanted, new=False):
+                return self._of_accumulators(operator, held, changed[0])
+        elif held is not None:
+            self._memory.keep(self._content(operator, new=False), self._content(operator, new=True))
         first = changed.pop(0, None) if operator.linear else None
         terms = [] if first is None else [self._of_first(operator, first)]
         terms += [self._of_parts(operator, changed)] if changed else []
@@ -189,6 +245,31 @@ class OperatorSides:
         wanted = dict(enumerate(_touched(operator, {0: delta}).columns))
         others = [repeated(self._input(operator, place, wanted, new=True)) for place in range(1, len(operator.inputs))]
         return _difference(operator, [repeated(delta, -1), *others], [repeated(delta), *others])
+
+    def _of_accumulators(self, operator: Operator, held: Accumulators, delta: pa.Table) -> pa.Table:
+        """The change of groups to which changes can be added."""
+        groups = operator.accumulating(held)
+        old = self._accumulated(operator, held, new=False)
+        plus, minus = (operator_rows(groups, [repeated(delta, sign)]) for sign in (1, -1))
+        new, lost = held.merged(old, plus, minus)
+        if len(lost):
+            new = self._computed_again(groups, held, new, lost)
+        self._memory.remember(self._content(operator, new=True), new)
+        touched = pa.concat_tables([plus, minus])
+        sides = (_results(operator, held, held.of_groups(one, touched)) for one in (old, new))
+        rows = difference(*sides).rows
+        logger.info("%s: %d changes of its input are %d of its result", operator.kind, len(delta), len(rows))
+        return rows
+
+    def _computed_again(self, groups: Operator, held: Accumulators, rows: pa.Table, lost: pa.Table) -> pa.Table:
+        """Accumulators in which those of some groups are computed from the rows of these groups."""
+        wanted = dict(enumerate(lost.columns))
+        if not held.keys or not self._is_entered_by_key(groups, wanted):
+            return self._every_row(groups, new=True)
+        given = self._input(groups, 0, wanted, new=True)
+        again = operator_rows(groups, [repeated(given)], lost)
+        lost = lost.rename_columns(held.keys)
+        return pa.concat_tables([held.of_groups(rows, lost, others=True), again])
 
     def _of_parts(self, operator: Operator, changed: Mapping[int, pa.Table]) -> pa.Table:
         """The change of an operator in the parts that changes of its inputs touch; other inputs are as they were."""
@@ -216,6 +297,11 @@ def _difference(
 ) -> pa.Table:
     """What an operator gives over new inputs and does not over old ones, with `_count`."""
     return difference(operator_rows(operator, old, parts), operator_rows(operator, new, parts)).rows
+
+
+def _results(operator: Operator, held: Accumulators, rows: pa.Table) -> pa.Table:
+    """The rows of an operator that follow from accumulators."""
+    return restore(held.result_rows(rows), plain_schema(operator.schema))
 
 
 def _touched(operator: Operator, changed: Mapping[int, pa.Table]) -> pa.Table:

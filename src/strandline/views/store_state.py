@@ -8,7 +8,7 @@ what changed in it is what its rows then and now differ in: nothing where neithe
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -246,8 +246,11 @@ class StoreState:
         return f"columns of {relation} have changed: {', '.join(names)}" if names else ""
 
     def _touched(self, older: StoreState, relation: str) -> bool:
-        now, then = self.domains_below(relation), older.domains_below(relation)
-        return [(one.domain, one.root, one.record) for one in now] != [(o.domain, o.root, o.record) for o in then]
+        return self.content(relation) != older.content(relation)
+
+    def content(self, relation: str) -> Hashable:
+        """What identifies the rows of a relation for ever: pages are immutable, and names are not used again."""
+        return tuple((one.domain, one.root, one.record) for one in self.domains_below(relation))
 
     def _what_if(self, relation: str) -> WhatIfReader:
         chain = chain_of(self.view, self.cache, relation)

@@ -1,5 +1,6 @@
 """What a view is: its text taken apart into relations, a condition and outputs."""
 
+from strandline.views.definition.accumulators import Accumulators
 from strandline.views.definition.core import equalities_of, equated_columns, flattened
 from strandline.views.definition.definition import (
     Occurrence,
@@ -24,6 +25,7 @@ from strandline.views.definition.set_operations import UNION_ALL
 
 __all__ = [
     "UNION_ALL",
+    "Accumulators",
     "Occurrence",
     "Operator",
     "QualifiedColumn",

@@ -10,12 +10,14 @@ least one. What can't be made so is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.values import is_aggregate
+from strandline.values import is_aggregate, no_rows
+from strandline.views.definition.accumulators import Summand, accumulators_of, is_summed_exactly
 from strandline.views.definition.definition import NO_COLUMNS, Operator, sql_text
 from strandline.views.definition.query_rows import (
     AGGREGATE,
@@ -105,6 +107,8 @@ def steady_aggregate(node: exp.Expr, type_of: Callable[[exp.Expr], pa.DataType])
         called = _in_order(called)
     elif name == "any_value":
         called = exp.Min(this=called.this.copy())
+    elif name == "avg" and is_summed_exactly(type_of(_argument(called))):
+        return _average(called, condition)
     elif name in _BY_SORTED and (name not in ("sum", "avg") or pt.is_floating(type_of(_argument(called)))):
         values: exp.Expr = exp.ArrayAgg(this=called.this.copy())
         values = values if condition is None else exp.Filter(this=values, expression=condition.copy())
@@ -112,6 +116,16 @@ def steady_aggregate(node: exp.Expr, type_of: Callable[[exp.Expr], pa.DataType])
         return exp.Anonymous(this="list_aggregate", expressions=[ordered, exp.Literal.string(_BY_SORTED[name])])
     steady: exp.Expr = called.copy()
     return steady if condition is None else exp.Filter(this=steady, expression=condition.copy())
+
+
+def _average(called: exp.Expr, condition: exp.Expr | None) -> exp.Expr:
+    """An average of exact sums, by a division that every release of DuckDB makes alike."""
+    from sqlglot import exp
+
+    parts: list[exp.Expr] = [exp.Sum(this=called.this.copy()), exp.Count(this=called.this.copy())]
+    if condition is not None:
+        parts = [exp.Filter(this=one, expression=condition.copy()) for one in parts]
+    return exp.Paren(this=exp.Div(this=exp.cast(parts[0], "DOUBLE", dialect="duckdb"), expression=parts[1]))
 
 
 def _argument(called: exp.Expr) -> exp.Expr:
@@ -199,10 +213,34 @@ def grouped(rows: QueryRows, groups: Sequence[exp.Expr], clauses: LaterClauses) 
     parts = tuple(keys)
     operator = Operator("GROUP BY", sql, (given.definition,), (parts,), NO_COLUMNS, key_of(schema, parts), parts)
     operator = made_operator(operator, {name: schema.field(name) for name in keys}, rows.scope.doing)
+    summands = {
+        values[text]: Summand.of(given.over(rows.means(_plain_aggregate(node))), _summed_type(node, rows))
+        for text, node in aggregates.items()
+    }
+    operator = replace(operator, accumulators=accumulators_of(keys, summands, no_rows(schema)))
     known = {(AGGREGATE, name): name for name in [*keys, *values.values()]}
     # Subqueries may read the columns that rows are grouped by.
     known |= {(one.table, one.name): held[sql_text(one)] for tree in groups for one in columns_in(tree) if one is tree}
     return rows.after(operator, known), clauses.replaced(held | values, AGGREGATE)
+
+
+def _plain_aggregate(node: exp.Expr) -> exp.Expr:
+    """An aggregate without what says that nulls don't count; `any_value` as the least one."""
+    from sqlglot import exp
+
+    called: exp.Expr = node.this if isinstance(node, exp.Filter) else node
+    called = called.this if _is_any_value(called) else called
+    called = exp.Min(this=called.this.copy()) if isinstance(called, exp.AnyValue) else called.copy()
+    return exp.Filter(this=called, expression=node.expression.copy()) if isinstance(node, exp.Filter) else called
+
+
+def _summed_type(node: exp.Expr, rows: QueryRows) -> pa.DataType | None:
+    """The type of what an aggregate is given, where changes may be added to it."""
+    from sqlglot import exp
+
+    called = _plain_aggregate(node)
+    called = called.this if isinstance(called, exp.Filter) else called
+    return rows.type(_argument(called)) if isinstance(called, (exp.Sum, exp.Avg, exp.Min, exp.Max)) else None
 
 
 def windowed(rows: QueryRows, clauses: LaterClauses) -> tuple[QueryRows, LaterClauses]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -27,6 +27,8 @@ from strandline.values import SIGNATURE_ALGORITHM
 
 if TYPE_CHECKING:
     from sqlglot import exp
+
+    from strandline.views.definition.accumulators import Accumulators
 
 
 NO_COLUMNS = pa.schema([])
@@ -101,6 +103,10 @@ class ViewDefinition:
             for definition in operator.inputs:
                 yield from definition.cores()
 
+    def every_operator(self) -> dict[str, Operator]:
+        """Its operators and those below them, by name."""
+        return {name: operator for core in self.cores() for name, operator in core.operators.items()}
+
     def reads(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Each mention of a relation of the store, with the columns that are read of it; none means all of them."""
         for core in self.cores():
@@ -159,10 +165,16 @@ class Operator:
     key: tuple[str, ...] = ()
     shown: tuple[str | None, ...] = ()
     linear: bool = False
+    accumulators: Accumulators | None = None
+    """What is held of each part so that changes can be added to it, if the operator is made of such aggregates."""
 
     @property
     def shape(self) -> Shape:
         return Shape(self.schema, self.key)
+
+    def accumulating(self, held: Accumulators) -> Operator:
+        """The operator whose result are its accumulators."""
+        return replace(self, sql=held.sql, schema=held.schema, accumulators=None)
 
     @cached_property
     def name(self) -> str:

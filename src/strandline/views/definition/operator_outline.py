@@ -51,6 +51,8 @@ def _way(operator: Operator) -> str:
     core, names = operator.inputs[0], operator.parts[0]
     expressions = {output.name: output.expression for output in core.outputs}
     parts = ", ".join(_text(_meaning(core, expressions[name])) for name in names)
+    if operator.accumulators is not None:
+        return f"a change is added to what is known of its {parts}" if parts else "a change is added to what is known"
     again = f"computed again where {parts} changes" if parts else "computed again as a whole"
     if not operator.linear:
         return again
@@ -109,6 +111,9 @@ def _text(tree: exp.Expr) -> str:
     from sqlglot import exp
 
     def as_written(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Paren) and isinstance(node.this, exp.Div) and isinstance(node.this.this, exp.Cast):
+            summed = node.this.this.find(exp.Sum)  # an average
+            return node if summed is None else exp.Avg(this=summed.this.copy())
         if not isinstance(node, exp.Anonymous) or node.name.lower() != "list_aggregate":
             return node
         values = node.expressions[0].find(exp.ArrayAgg)  # a sum over sorted values, as it was before

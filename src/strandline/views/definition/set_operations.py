@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from strandline.errors import SqlError
+from strandline.views.definition.accumulators import FirstRows
 from strandline.views.definition.definition import NO_COLUMNS, Operator, Shape, ViewDefinition
 from strandline.views.definition.query_rows import key_of, made_operator, over
 from strandline.views.definition.scope import NotMaintainable, column, shown_clause, spelled
@@ -74,7 +75,18 @@ def first_rows(query: exp.Expr, made: ViewDefinition, order: Sequence[exp.Expr],
     tree.set("limit", None if limit is None else limit.copy())
     tree.set("offset", None if offset is None else offset.copy())
     operator = Operator("LIMIT", tree.sql(dialect="duckdb"), (made,), ((),), NO_COLUMNS, made.key)
+    ends = [0 if one is None else _whole_number(one.expression) for one in (limit, offset)]
+    if limit is not None and None not in ends:
+        end = sum(one for one in ends if one is not None)
+        held = FirstRows(operator.sql, tree.args["order"].sql(dialect="duckdb"), end, made.schema)
+        operator = replace(operator, accumulators=held)
     return over(made_operator(operator, {one.name: one for one in made.schema}, doing), made.schema.names, doing)
+
+
+def _whole_number(tree: exp.Expr) -> int | None:
+    from sqlglot import exp
+
+    return int(tree.name) if isinstance(tree, exp.Literal) and tree.is_int else None
 
 
 def _ordered(ordered: exp.Expr, made: ViewDefinition, doing: str) -> exp.Expr:

@@ -1,0 +1,239 @@
+"""Operators to whose results changes can be added: what is held of each, and how results follow from it.
+
+    count(*), count(x)      how many
+    sum(x), avg(x)          the exact sum of whole numbers or decimals, and how many
+    min(x), max(x)          the value, as long as no row that has it goes
+    ORDER BY … LIMIT n      the first rows, and some more, as long as n are left
+
+Accumulators are the result of a query of their own over the rows of a group, so those of inserted rows are added, those
+of deleted rows are taken away, and a group without rows is gone. A least or greatest value that was deleted has to be
+computed again: `merged` says for which groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from strandline.values import free_name, plain_schema, quoted, restore
+from strandline.views.definition.regenerated import computed
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+ROWS = "rows"
+"""The accumulator that counts the rows of a group."""
+
+ADDED, LEAST, GREATEST = "sum", "min", "max"
+"""How accumulators of the same group are put together."""
+
+_DOING = "adding changes to groups"
+
+
+class Accumulators(Protocol):
+    """What is held of an operator: `sql` computes it over rows `i0`, in `schema`, by groups of the columns `keys`."""
+
+    @property
+    def keys(self) -> tuple[str, ...]: ...
+
+    @property
+    def sql(self) -> str: ...
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def result_rows(self, rows: pa.Table) -> pa.Table:
+        """The rows of the operator."""
+        ...
+
+    def merged(self, old: pa.Table, plus: pa.Table, minus: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """What is held, with that of inserted rows and without that of deleted ones; and groups to compute again."""
+        ...
+
+    def of_groups(self, rows: pa.Table, groups: pa.Table, *, others: bool = False) -> pa.Table:
+        """Of what is held that of some groups, or that of all others."""
+        ...
+
+
+@dataclass(frozen=True)
+class GroupAccumulators:
+    """Those of a GROUP BY. `kinds` says how each is put together, `results` how the columns of the result follow."""
+
+    keys: tuple[str, ...]
+    sql: str
+    schema: pa.Schema
+    kinds: Mapping[str, str]
+    results: Mapping[str, str]
+
+    def result_rows(self, rows: pa.Table) -> pa.Table:
+        """The rows of the GROUP BY."""
+        shown = [*map(quoted, self.keys), *(f"{sql} AS {quoted(name)}" for name, sql in self.results.items())]
+        return computed(f"SELECT {', '.join(shown)} FROM held", {"held": rows}, _DOING)
+
+    def merged(self, old: pa.Table, plus: pa.Table, minus: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Accumulators with those of inserted rows and without those of deleted ones; and groups to compute again."""
+        keys = [quoted(name) for name in self.keys]
+        taken = [f"-{quoted(name)}" if kind == ADDED else "NULL" for name, kind in self.kinds.items()]
+        added = [f"{kind}({quoted(name)}) AS {quoted(name)}" for name, kind in self.kinds.items()]
+        grouped = f" GROUP BY {', '.join(keys)} HAVING SUM({quoted(ROWS)}) > 0" if keys else ""
+        sql = (
+            f"SELECT {', '.join([*keys, *added])} FROM (SELECT * FROM old UNION ALL SELECT * FROM plus "
+            f"UNION ALL SELECT {', '.join([*keys, *taken])} FROM minus){grouped}"
+        )
+        tables = {"old": old, "plus": plus, "minus": minus}
+        return restore(computed(sql, tables, _DOING), self.schema), self._lost(tables)
+
+    def _lost(self, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """The groups of which a row with the least or the greatest value was deleted."""
+        signs = {LEAST: "<=", GREATEST: ">="}
+        gone = [f"m.{quoted(n)} {signs[kind]} o.{quoted(n)}" for n, kind in self.kinds.items() if kind in signs]
+        same = [f"o.{quoted(name)} IS NOT DISTINCT FROM m.{quoted(name)}" for name in self.keys] or ["true"]
+        shown = [f"o.{quoted(name)} AS p{place}" for place, name in enumerate(self.keys)] or ["1 AS p0"]
+        met = f"SELECT {', '.join(shown)} FROM old o JOIN minus m ON {' AND '.join(same)}"
+        return computed(f"{met} WHERE {' OR '.join(gone) or 'false'}", tables, _DOING)
+
+    def of_groups(self, rows: pa.Table, groups: pa.Table, *, others: bool = False) -> pa.Table:
+        """Of accumulators those of some groups, or those of all others."""
+        if not self.keys:
+            return rows
+        same = [f"r.{quoted(name)} IS NOT DISTINCT FROM g.{quoted(name)}" for name in self.keys]
+        sql = f"SELECT r.* FROM held r {'ANTI' if others else 'SEMI'} JOIN chosen g ON {' AND '.join(same)}"
+        return restore(computed(sql, {"held": rows, "chosen": groups}, _DOING), self.schema)
+
+
+SPARE = 100
+"""How many more rows than it shows are held of a LIMIT."""
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """What is held of ORDER BY … LIMIT: the first rows of an order that leaves no choice, `end` of them for the result.
+
+    Each says whether there are rows behind the last of them; what is inserted there is not held.
+    """
+
+    query: str
+    order: str
+    end: int
+    columns: pa.Schema
+    keys: tuple[str, ...] = ()
+
+    @property
+    def most(self) -> int:
+        return self.end + SPARE
+
+    @property
+    def more(self) -> str:
+        """The column that says whether there are rows behind the last."""
+        return free_name("more", self.columns.names)
+
+    @property
+    def sql(self) -> str:
+        return f"SELECT *, COUNT(*) OVER () > {self.most} AS {quoted(self.more)} FROM i0 {self.order} LIMIT {self.most}"
+
+    @property
+    def schema(self) -> pa.Schema:
+        return plain_schema(self.columns).append(pa.field(self.more, pa.bool_()))
+
+    def result_rows(self, rows: pa.Table) -> pa.Table:
+        return computed(self.query, {"i0": rows.select(self.columns.names)}, _DOING)
+
+    def merged(self, old: pa.Table, plus: pa.Table, minus: pa.Table) -> tuple[pa.Table, pa.Table]:
+        more = bool(len(old)) and bool(old.column(self.more)[0].as_py())
+        old, plus, minus = (one.select(self.columns.names) for one in (old, plus, minus))
+        inside = self._before_last(old, plus) if more else plus
+        left = computed("SELECT * FROM old EXCEPT ALL SELECT * FROM minus", {"old": old, "minus": minus}, _DOING)
+        rows = pa.concat_tables([restore(one, plain_schema(self.columns)) for one in (left, inside)])
+        held = computed(f"SELECT * FROM i0 {self.order} LIMIT {self.most}", {"i0": rows}, _DOING)
+        is_more = pa.array([more or len(rows) > self.most] * len(held), pa.bool_())
+        lost = [1] if more and len(rows) < self.end else []
+        return restore(held.append_column(self.more, is_more), self.schema), pa.table({"p0": lost})
+
+    def _before_last(self, old: pa.Table, plus: pa.Table) -> pa.Table:
+        """The inserted rows that come before the last of those that were held."""
+        mark = quoted(free_name("is inserted", self.columns.names))
+        both = f"SELECT *, false AS {mark} FROM old UNION ALL SELECT *, true FROM plus"
+        ordered = computed(f"SELECT * FROM ({both}) AS i0 {self.order}", {"old": old, "plus": plus}, _DOING)
+        inserted = np.asarray(ordered.column(ordered.num_columns - 1), dtype=np.bool_)
+        last = int(np.flatnonzero(~inserted)[-1])
+        return ordered.slice(0, last).filter(pa.array(inserted[:last])).select(self.columns.names)
+
+    def of_groups(self, rows: pa.Table, groups: pa.Table, *, others: bool = False) -> pa.Table:
+        return rows
+
+
+@dataclass(frozen=True)
+class Summand:
+    """An aggregate over `i0`: its function, what it is given (as SQL), its FILTER, and the type of what it is given."""
+
+    function: str
+    given: str
+    condition: str
+    type: pa.DataType | None
+
+    @staticmethod
+    def of(tree: exp.Expr, type_: pa.DataType | None) -> Summand | None:
+        """An aggregate of one value without more; None for others."""
+        from sqlglot import exp
+
+        condition = tree.args["expression"].sql(dialect="duckdb") if isinstance(tree, exp.Filter) else ""
+        called = tree.this if isinstance(tree, exp.Filter) else tree
+        if (
+            not isinstance(called, exp.AggFunc)
+            or called.args.get("expressions")
+            or isinstance(called.this, exp.Distinct)
+        ):
+            return None
+        given = called.this.sql(dialect="duckdb", identify=True)
+        return Summand(called.sql_name().lower(), given, condition, type_)
+
+    def call(self, function: str) -> str:
+        return f"{function}({self.given})" + (f" FILTER ({self.condition})" if self.condition else "")
+
+    def accumulators(self, name: str) -> tuple[dict[str, tuple[str, str]], str] | None:
+        """Accumulators by name (a kind, and SQL), and the result that follows from them; None if there are none."""
+        first, second = f"{name} 0", f"{name} 1"
+        if self.function == "count":
+            return {first: (ADDED, self.call("COUNT"))}, quoted(first)
+        if self.type is None or pt.is_nested(self.type):
+            return None
+        if self.function in (LEAST, GREATEST):
+            return {first: (self.function, self.call(self.function))}, quoted(first)
+        if self.function not in ("sum", "avg") or not is_summed_exactly(self.type):
+            return None
+        scale = self.type.scale if pt.is_decimal(self.type) else 0
+        total = f"CAST(COALESCE({self.call('SUM')}, 0) AS DECIMAL(38, {scale}))"
+        held = {first: (ADDED, total), second: (ADDED, self.call("COUNT"))}
+        summed = quoted(first) if pt.is_decimal(self.type) else f"CAST({quoted(first)} AS HUGEINT)"
+        result = summed if self.function == "sum" else f"CAST({summed} AS DOUBLE) / {quoted(second)}"
+        return held, f"CASE WHEN {quoted(second)} > 0 THEN {result} END"
+
+
+def is_summed_exactly(type_: pa.DataType) -> bool:
+    """Whether sums of values of a type are exact: those of whole numbers and decimals."""
+    return bool(pt.is_integer(type_) or pt.is_decimal128(type_))
+
+
+def accumulators_of(
+    keys: Sequence[str], aggregates: Mapping[str, Summand | None], empty: pa.Table
+) -> Accumulators | None:
+    """The accumulators of aggregates over `i0`, which has the columns of `empty`; None if one of them has none."""
+    held = {ROWS: (ADDED, "COUNT(*)")}
+    results = {}
+    for name, summand in aggregates.items():
+        parts = None if summand is None else summand.accumulators(name)
+        if parts is None:
+            return None
+        held |= parts[0]
+        results[name] = parts[1]
+    grouped = list(map(quoted, keys))
+    shown = [*grouped, *(f"{text} AS {quoted(name)}" for name, (_, text) in held.items())]
+    sql = f"SELECT {', '.join(shown)} FROM i0" + (f" GROUP BY {', '.join(grouped)}" if keys else "")
+    fields = list(computed(sql, {"i0": empty}, _DOING).schema)[len(keys) :]
+    schema = pa.schema([*(empty.schema.field(name) for name in keys), *fields])
+    return GroupAccumulators(tuple(keys), sql, schema, {name: kind for name, (kind, _) in held.items()}, results)
