@@ -6,7 +6,8 @@
 `tpchgen-cli parquet -s 1 --output-dir FOLDER --tables orders` (and so on) makes the files. A turn is both functions
 of the benchmark: one order in a thousand comes with its lines, and one in a thousand goes. Then each copy, in DuckDB,
 is refreshed by its difference, and compared with its view. DuckDB computes the same query over the Parquet files and
-keeps nothing. Shown are medians of processor seconds (user and system, all threads).
+keeps nothing. Shown are processor seconds (user and system, all threads): the first refresh, which has nothing to add
+to yet, and the median of those after it.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def measured(folder: Path, place: Path, repeat: int, only: list[int]) -> dict[st
             copies[number] = view.replicate(f"duckdb:///{place}/copies.duckdb#q{number}")
             figures[str(number)] = {"refresh": [], "recomputed": [], "messages": [], "method": set()}
         largest = store.query("select max(o_orderkey) as n from orders").column("n")[0].as_py()
-        for one in range(repeat):
+        for one in range(repeat + 1):
             turn(store, one, largest)
             for number, copy in copies.items():
                 figure = figures[str(number)]
@@ -97,12 +98,13 @@ def measured(folder: Path, place: Path, repeat: int, only: list[int]) -> dict[st
                 figure["recomputed"].append(timed(partial(recomputed, oracle, number))[0])
                 if not copy.verify():
                     raise SystemExit(f"query {number}: the copy is not what the view is")
-    return {
-        number: {
-            name: sorted(value) if name == "method" else statistics.median(value) for name, value in figure.items()
-        }
-        for number, figure in figures.items()
-    }
+    for figure in figures.values():
+        figure["first"] = figure["refresh"].pop(0)
+        figure["from"], figure["to"] = min(figure["refresh"]), max(figure["refresh"])
+        figure["method"] = sorted(figure["method"])
+        for name in ("refresh", "recomputed", "messages"):
+            figure[name] = statistics.median(figure[name])
+    return figures
 
 
 def main() -> None:
@@ -114,10 +116,13 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="strandline-bench-") as place:
         figures = measured(given.folder, Path(place), given.repeat, given.only)
-    print(f"{'query':>5} {'refresh':>9} {'DuckDB':>9} {'ratio':>7} {'messages':>9}  method")
+    print(
+        f"{'query':>5} {'first':>9} {'refresh':>9} {'from – to':>13} {'DuckDB':>9} {'ratio':>7} {'messages':>9}  method"
+    )
     for number, one in figures.items():
         ratio = one["refresh"] / max(one["recomputed"], 1e-9)
-        times = f"{one['refresh']:8.2f}s {one['recomputed']:8.2f}s {ratio:7.2f}"
+        spread = f"{one['from']:.2f} – {one['to']:.2f}"
+        times = f"{one['first']:8.2f}s {one['refresh']:8.2f}s {spread:>13} {one['recomputed']:8.2f}s {ratio:7.2f}"
         print(f"{number:>5} {times} {one['messages']:>9.0f}  {', '.join(one['method'])}")
     if given.json:
         given.json.write_text(json.dumps(figures, indent=1))

@@ -178,3 +178,8 @@ def perform(store: Store, known: Relations, steps: list[tuple[str, str, Any]]) -
 def multiset(table: pa.Table) -> Counter[tuple[Any, ...]]:
     """Rows of an Arrow table as a multiset."""
     return Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def rounded(rows: Counter[Any]) -> Counter[Any]:
+    """DuckDB's own averages differ in the last digits, as a query is planned."""
+    return Counter(tuple(f"{one:.14e}" if isinstance(one, float) else one for one in row) for row in rows.elements())

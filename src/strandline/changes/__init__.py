@@ -47,7 +47,7 @@ from strandline.changes.shape import (
     show,
     total,
 )
-from strandline.changes.table_difference import difference, keyed_difference, net_counts, repeated_keys
+from strandline.changes.table_difference import counted_rows, difference, keyed_difference, net_counts, repeated_keys
 
 __all__ = [
     "BEFORE",
@@ -80,6 +80,7 @@ __all__ = [
     "check_key",
     "check_schema",
     "counted_header",
+    "counted_rows",
     "counts_from_json",
     "counts_to_json",
     "difference",

@@ -150,11 +150,17 @@ def _images(
 
 
 def _counted(header: Header, old: pa.Table, new: pa.Table) -> ChangeSet:
-    both = pa.concat_tables([restore(side, header.after_schema) for side in (old, new)])
+    sides = [restore(side, header.after_schema) for side in (old, new)]
+    result = finish(header, counted_rows(*sides))
+    return result.knowing(len(new) - result.header.counts.inserted)
+
+
+def counted_rows(old: pa.Table, new: pa.Table) -> pa.Table:
+    """What differs between two tables of one schema: rows with `_count`, each value once."""
+    both = pa.concat_tables([old, new])
     signs = np.concatenate([np.full(len(old), -1), np.full(len(new), 1)]).astype(np.int64)
     rows, net = net_counts(both, signs)
-    result = finish(header, both.take(pa.array(rows)).append_column(COUNT, pa.array(net)))
-    return result.knowing(len(new) - result.header.counts.inserted)
+    return both.take(pa.array(rows)).append_column(COUNT, pa.array(net))
 
 
 def net_counts(table: pa.Table, counts: Numbers) -> tuple[Positions, Positions]:

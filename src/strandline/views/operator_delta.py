@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from strandline.changes import COUNT, difference
+from strandline.changes import COUNT, counted_rows
 from strandline.engine import Spool
 from strandline.relations import read_table
 from strandline.tables import PageFiles, Remembered
@@ -257,7 +257,7 @@ class OperatorSides:
         self._memory.remember(self._content(operator, new=True), new)
         touched = pa.concat_tables([plus, minus])
         sides = (_results(operator, held, held.of_groups(one, touched)) for one in (old, new))
-        rows = difference(*sides).rows
+        rows = counted_rows(*sides)
         logger.info("%s: %d changes of its input are %d of its result", operator.kind, len(delta), len(rows))
         return rows
 
@@ -280,7 +280,7 @@ class OperatorSides:
             with self._kernels(operator) as kernels:
                 if kernels is not None:
                     return net(kernels.operator_delta(operator, changed, parts))
-            return difference(self._whole(operator, (), parts), self._whole(operator, changed, parts)).rows
+            return counted_rows(self._whole(operator, (), parts), self._whole(operator, changed, parts))
         old = [self._input(operator, place, wanted, new=False) for place in range(len(operator.inputs))]
         new = list(old)
         for place, delta in changed.items():
@@ -296,7 +296,7 @@ def _difference(
     operator: Operator, old: Sequence[pa.Table], new: Sequence[pa.Table], parts: pa.Table | None = None
 ) -> pa.Table:
     """What an operator gives over new inputs and does not over old ones, with `_count`."""
-    return difference(operator_rows(operator, old, parts), operator_rows(operator, new, parts)).rows
+    return counted_rows(operator_rows(operator, old, parts), operator_rows(operator, new, parts))
 
 
 def _results(operator: Operator, held: Accumulators, rows: pa.Table) -> pa.Table:

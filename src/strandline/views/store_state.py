@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from strandline.changes import difference
+from strandline.changes import counted_rows, difference
 from strandline.engine import parallel
 from strandline.errors import NotFound
 from strandline.pages import Entry, PageRef, ReadView, TableEntry
@@ -35,7 +35,7 @@ from strandline.tables import (
     find_table,
     is_of_views,
 )
-from strandline.values import comparable, is_byte_string, no_rows
+from strandline.values import comparable, is_byte_string, no_rows, plain
 from strandline.views.definition import Shape
 from strandline.whatif import WhatIfReader, chain_of, rows_between
 from strandline.whatif import definitions as what_ifs
@@ -218,7 +218,7 @@ class StoreState:
         record = self.record(relation)
         wanted = list(_some(columns, record))
         if not self._touched(older, relation):
-            return difference(*[no_rows(pa.schema([record.row_schema.field(n) for n in wanted]))] * 2).rows
+            return counted_rows(*[no_rows(pa.schema([record.row_schema.field(n) for n in wanted]))] * 2)
         if self.is_table(relation) and older.is_table(relation):
             old, new = self._changed(older, relation, wanted)
         elif self.is_table(relation) or older.is_table(relation):
@@ -226,7 +226,8 @@ class StoreState:
         else:
             sides = rows_between(self.cache, relation, older.view, self.view)
             old, new = sides.old, sides.new
-        return difference(old.select(wanted), new.select(wanted)).rows
+        old, new = plain(old.select(wanted)), plain(new.select(wanted))
+        return counted_rows(old, new) if old.schema == new.schema else difference(old, new).rows
 
     def _changed(self, older: StoreState, relation: str, wanted: Sequence[str]) -> tuple[pa.Table, pa.Table]:
         """Rows of both states on pages that differ; all rows where a name means another table or column than it did."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.changes import COUNT, difference
+from strandline.changes import COUNT, counted_rows
 from strandline.engine import Attempt, InlineRunner, Result, Runner, Spool, WorkItem, kernel, sandboxed_duckdb
 from strandline.relations import (
     BUCKET_SCANS,
@@ -110,7 +110,7 @@ def compute_operator(item: WorkItem, attempt: Attempt) -> Result:
     states = [[_rows(one) for one in item[name]] for name in ("old", "new") if name in item]
     with sandboxed_duckdb(attempt=attempt) as connection:
         results = [operator_rows(operator, list(map(_plain, inputs)), parts, connection) for inputs in states]
-    rows = results[0] if len(results) == 1 else difference(*results).rows
+    rows = results[0] if len(results) == 1 else counted_rows(*results)
     return {**written(rows, attempt), "rows_read": sum(len(one) for inputs in states for one in inputs)}
 
 

@@ -209,14 +209,25 @@ class Summand:
         scale = self.type.scale if pt.is_decimal(self.type) else 0
         total = f"CAST(COALESCE({self.call('SUM')}, 0) AS DECIMAL(38, {scale}))"
         held = {first: (ADDED, total), second: (ADDED, self.call("COUNT"))}
-        summed = quoted(first) if pt.is_decimal(self.type) else f"CAST({quoted(first)} AS HUGEINT)"
-        result = summed if self.function == "sum" else f"CAST({summed} AS DOUBLE) / {quoted(second)}"
-        return held, f"CASE WHEN {quoted(second)} > 0 THEN {result} END"
+        if self.function == "avg":
+            return held, average(quoted(first), quoted(second), self.type)
+        summed = quoted(first) if scale else f"CAST({quoted(first)} AS HUGEINT)"
+        return held, f"CASE WHEN {quoted(second)} > 0 THEN {summed} END"
+
+
+def average(total: str, count: str, type_: pa.DataType) -> str:
+    """An exact sum, divided by a count: by one division of doubles, of a decimal's digits as a whole number.
+
+    DuckDB divides in one of two ways, whose last digits differ, as a query happens to be planned.
+    """
+    scale = type_.scale if pt.is_decimal(type_) else 0
+    digits = f"CAST(REPLACE(CAST({total} AS VARCHAR), '.', '') AS HUGEINT)" if scale > 0 else total
+    return f"(CAST({digits} AS DOUBLE) / NULLIF({count} * {10 ** max(scale, 0)}, 0))"
 
 
 def is_summed_exactly(type_: pa.DataType) -> bool:
     """Whether sums of values of a type are exact: those of whole numbers and decimals."""
-    return bool(pt.is_integer(type_) or pt.is_decimal128(type_))
+    return bool(pt.is_integer(type_) or (pt.is_decimal128(type_) and type_.scale >= 0))
 
 
 def accumulators_of(

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.values import is_aggregate, no_rows
-from strandline.views.definition.accumulators import Summand, accumulators_of, is_summed_exactly
+from strandline.views.definition.accumulators import Summand, accumulators_of, average, is_summed_exactly
 from strandline.views.definition.definition import NO_COLUMNS, Operator, sql_text
 from strandline.views.definition.query_rows import (
     AGGREGATE,
@@ -108,7 +108,7 @@ def steady_aggregate(node: exp.Expr, type_of: Callable[[exp.Expr], pa.DataType])
     elif name == "any_value":
         called = exp.Min(this=called.this.copy())
     elif name == "avg" and is_summed_exactly(type_of(_argument(called))):
-        return _average(called, condition)
+        return _average(called, condition, type_of(_argument(called)))
     elif name in _BY_SORTED and (name not in ("sum", "avg") or pt.is_floating(type_of(_argument(called)))):
         values: exp.Expr = exp.ArrayAgg(this=called.this.copy())
         values = values if condition is None else exp.Filter(this=values, expression=condition.copy())
@@ -118,14 +118,15 @@ def steady_aggregate(node: exp.Expr, type_of: Callable[[exp.Expr], pa.DataType])
     return steady if condition is None else exp.Filter(this=steady, expression=condition.copy())
 
 
-def _average(called: exp.Expr, condition: exp.Expr | None) -> exp.Expr:
-    """An average of exact sums, by a division that every release of DuckDB makes alike."""
-    from sqlglot import exp
+def _average(called: exp.Expr, condition: exp.Expr | None, type_: pa.DataType) -> exp.Expr:
+    """An average of exact sums, always by the same division."""
+    from sqlglot import exp, parse_one
 
     parts: list[exp.Expr] = [exp.Sum(this=called.this.copy()), exp.Count(this=called.this.copy())]
     if condition is not None:
         parts = [exp.Filter(this=one, expression=condition.copy()) for one in parts]
-    return exp.Paren(this=exp.Div(this=exp.cast(parts[0], "DOUBLE", dialect="duckdb"), expression=parts[1]))
+    total, count = (one.sql(dialect="duckdb") for one in parts)
+    return parse_one(average(total, count, type_), dialect="duckdb")
 
 
 def _argument(called: exp.Expr) -> exp.Expr:
