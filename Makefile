@@ -51,8 +51,9 @@ soak: $(READY) java browser ## the property tests with many more cases
 crash: $(READY) ## three hundred processes interrupted, forked and killed under load, and what they left
 	@STRANDLINE_TRIALS=300 $(PY) -m pytest -q -s tests/pages/test_large.py tests/tables/test_killed.py -k killed
 
-bench: $(BENCH_READY) java ## the tables of docs/benchmarks.md, measured here
-	@$(VENV)/bin/strandline bench
+SIZE := quick
+bench: $(BENCH_READY) java ## the goals, measured here into docs/benchmarks.md (SIZE=full: as large as they say)
+	@$(PY) -m benchmarks.goals --size $(SIZE) --out docs
 
 DOCS_READY := $(VENV)/.docs-ready
 

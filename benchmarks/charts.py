@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -100,3 +100,24 @@ def _drawn(curve: Curve, colour: str, scale: _Scale) -> list[str]:
 
 def _text(text: str, at: tuple[float, float], style: str) -> str:
     return f'<text x="{at[0]:.1f}" y="{at[1]:.1f}" {style}>{escape(text)}</text>'
+
+
+def bars(title: str, values: Mapping[str, float]) -> str:
+    """A bar for each value, by name; a line stands at 1, and bars beyond twice that are cut."""
+    left, step, most = 260, 26, 2.0
+    width = _WIDTH - left - _EDGE
+    parts = [_text(title, (_WIDTH / 2, 24), 'text-anchor="middle" font-size="15"')]
+    for number, (name, value) in enumerate(values.items()):
+        top = 44 + step * number
+        colour = _COLOURS[0] if value <= 1 else _COLOURS[1]
+        length = width * min(value, most) / most
+        parts.append(f'<rect x="{left}" y="{top}" width="{length:.0f}" height="{step - 8}" fill="{colour}"/>')
+        parts.append(_text(name, (left - 8, top + 13), 'text-anchor="end"'))
+        parts.append(_text(f"{value:.2f}", (left + length + 6, top + 13), ""))
+    bottom, one = 44 + step * len(values), left + width / most
+    parts.append(f'<line x1="{one:.0f}" y1="38" x2="{one:.0f}" y2="{bottom}" stroke="#555555" stroke-dasharray="4 3"/>')
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {bottom + 16}" '
+        'font-family="sans-serif" font-size="12">'
+        f'<rect width="100%" height="100%" fill="white"/>{"".join(parts)}</svg>\n'
+    )

@@ -24,7 +24,7 @@ def measure(work: Callable[[], str], repeat: int, warm_up: bool = True) -> Measu
     """Runs `work` several times; `answer` is what it returned, so that contenders can be seen to agree."""
     if warm_up:
         work()
-    with _Watch() as watch:
+    with Watch() as watch:
         seconds = []
         answer = ""
         for _ in range(repeat):
@@ -34,7 +34,7 @@ def measure(work: Callable[[], str], repeat: int, warm_up: bool = True) -> Measu
     return Measured(min(seconds), max(seconds), watch.peak, answer)
 
 
-class _Watch:
+class Watch:
     """Samples the resident memory of this process and its children twenty times a second."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class _Watch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
-    def __enter__(self) -> _Watch:
+    def __enter__(self) -> Watch:
         self._thread.start()
         return self
 

@@ -71,7 +71,7 @@ def drop_lines(options: argparse.Namespace) -> Iterator[Line]:
 
 def hot_lines(options: argparse.Namespace) -> Iterator[Line]:
     """Single-row updates of one hot page from 16 threads, each row its own."""
-    rows = _accounts(10_000)
+    rows = accounts(10_000)
     with _folder() as folder, create(folder / "shop") as store:
         store.create_table("t", rows, key="id")
 
@@ -79,7 +79,7 @@ def hot_lines(options: argparse.Namespace) -> Iterator[Line]:
             with store.transaction() as tx:
                 tx.update("t", where="id = :k", values={"v": value}, params={"k": key})
 
-        commits, conflicts = _hammer(ours, options.seconds)
+        commits, conflicts = hammer(ours, options.seconds)
         before = store.pages.view().commit
         told = f"{commits / options.seconds:,.0f} commits/s, {conflicts} conflicts"
         yield "16 threads, single-row updates, one hot page", "≥ 500 commits/s", told
@@ -100,48 +100,53 @@ def _hot_delta(folder: Path, rows: pa.Table, seconds: float) -> str:
     def theirs(key: int, value: int) -> None:
         DeltaTable(path).update(updates={"v": str(value)}, predicate=f"id = {key}")
 
-    commits, conflicts = _hammer(theirs, seconds)
+    commits, conflicts = hammer(theirs, seconds)
     return f"{commits / seconds:.1f} commits/s, {conflicts / seconds:.1f} conflicts/s"
 
 
-def _hammer(update: Callable[[int, int], None], seconds: float) -> tuple[int, int]:
-    counts, lost = [0] * THREADS, [0] * THREADS
+def hammer(update: Callable[[int, int], None], seconds: float, threads: int = THREADS) -> tuple[int, int]:
+    """How many updates so many threads make, each of rows of its own, and how many failed."""
+    counts, lost = [0] * threads, [0] * threads
     stop = time.perf_counter() + seconds
 
     def work(number: int) -> None:
         rng = np.random.default_rng(number)
         while time.perf_counter() < stop:
-            key = int(rng.integers(600)) * THREADS + number
+            key = int(rng.integers(600)) * threads + number
             try:
                 update(key, int(rng.integers(1000)))
                 counts[number] += 1
             except Exception:
                 lost[number] += 1
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
-    for thread in threads:
+    started = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+    for thread in started:
         thread.start()
-    for thread in threads:
+    for thread in started:
         thread.join()
     return sum(counts), sum(lost)
 
 
 def processes_lines(options: argparse.Namespace) -> Iterator[Line]:
     """Single-row updates from 1 to 8 processes, each on rows of its own, on pages that they share."""
-    context = multiprocessing.get_context("spawn")
     alone = 0.0
     for count in (1, 2, 4, 8):
-        with _folder() as folder:
-            with create(folder / "shop") as store:
-                store.create_table("t", _accounts(1000), key="id")
-            with context.Pool(count) as pool:
-                work = [(str(folder / "shop"), number, count, options.seconds) for number in range(count)]
-                done = pool.starmap(_commit_alone, work, chunksize=1)
+        done = commits_of_processes(count, options.seconds)
         speed = sum(commits for commits, _ in done) / options.seconds
         alone = alone or speed
         told = f"{speed:.0f} commits/s, the longest took {max(longest for _, longest in done):.2f} s"
         goal = "≥ 150 commits/s" if count == 1 else "not below one process, none over 1 s"
         yield f"{count} process(es), single-row updates", goal, f"{told}, {speed / alone:.2f} × one process"
+
+
+def commits_of_processes(count: int, seconds: float) -> list[tuple[int, float]]:
+    """How many commits each of so many processes makes in so many seconds, and its longest."""
+    with _folder() as folder:
+        with create(folder / "shop") as store:
+            store.create_table("t", accounts(1000), key="id")
+        with multiprocessing.get_context("spawn").Pool(count) as pool:
+            work = [(str(folder / "shop"), number, count, seconds) for number in range(count)]
+            return pool.starmap(_commit_alone, work, chunksize=1)
 
 
 def _commit_alone(path: str, number: int, count: int, seconds: float) -> tuple[int, float]:
@@ -162,9 +167,9 @@ def merge_lines(options: argparse.Namespace) -> Iterator[Line]:
     """1.5 % changed rows, spread evenly, merged into a table."""
     from deltalake import DeltaTable, write_deltalake
 
-    base = _orders(np.arange(options.rows) * 2)
+    base = orders(np.arange(options.rows) * 2)
     chosen = np.sort(np.random.default_rng(1).choice(options.rows, int(options.rows * 0.015), replace=False))
-    changed = _orders(chosen * 2, seed=2)
+    changed = orders(chosen * 2, seed=2)
     with _folder() as folder, create(folder / "shop") as store:
         loaded = _seconds(lambda: store.create_table("t", base, key="id"))
         yield f"loading {options.rows:,} rows × {base.num_columns} columns", "", f"{loaded:.2f} s"
@@ -186,7 +191,7 @@ def merge_lines(options: argparse.Namespace) -> Iterator[Line]:
 def verbs_lines(options: argparse.Namespace) -> Iterator[Line]:
     """An update of all rows, of a fifth of them, and a delete of a fifth and of the rest: page by page."""
     with _folder() as folder, create(folder / "shop") as store:
-        table = store.create_table("t", _orders(np.arange(options.rows)), key="id")
+        table = store.create_table("t", orders(np.arange(options.rows)), key="id")
         for what, goal, verb in (
             ("updating all", "≤ 2.5 s", lambda: table.update(set={"qty": "qty + 1"})),
             ("updating a fifth of", "", lambda: table.update(where="id % 5 = 0", set={"qty": "qty + 1"})),
@@ -201,7 +206,7 @@ def changes_lines(options: argparse.Namespace) -> Iterator[Line]:
     import strandline as sl
 
     page_writer.BULK_ROWS = max(options.rows // 200, 1000)
-    base = _orders(np.arange(options.rows))
+    base = orders(np.arange(options.rows))
     with _folder() as folder, create(folder / "shop") as store:
         store.create_table("t", base, key="id")
         root = _root(store)
@@ -209,7 +214,7 @@ def changes_lines(options: argparse.Namespace) -> Iterator[Line]:
         store.snapshot("before")
         width = options.rows // pages
         keys = [page * width * 100 + n for page in range(max(pages // 100, 1)) for n in range(0, width, 10)]
-        store.table("t").upsert(_orders(np.array(keys), seed=3))
+        store.table("t").upsert(orders(np.array(keys), seed=3))
         pq.write_table(base, folder / "old.parquet", compression="zstd")
         pq.write_table(store.table("t").to_arrow(), folder / "new.parquet", compression="zstd")
         read = _count_bytes(store)
@@ -237,7 +242,7 @@ def changes_lines(options: argparse.Namespace) -> Iterator[Line]:
 def ten_lines(options: argparse.Namespace) -> Iterator[Line]:
     """10,000 single-row inserts."""
     with _folder() as folder, create(folder / "shop") as store:
-        store.create_table("t", _accounts(0), key="id")
+        store.create_table("t", accounts(0), key="id")
         order = np.random.default_rng(1).permutation(10_000)
 
         def insert(keys: Any) -> None:
@@ -281,12 +286,12 @@ def _count_bytes(store: Store) -> list[int]:
     return read
 
 
-def _accounts(count: int) -> pa.Table:
+def accounts(count: int) -> pa.Table:
     names = pa.array([f"account {n}" for n in range(count)], pa.string())
     return pa.table({"id": np.arange(count), "v": np.zeros(count, np.int64), "name": names})
 
 
-def _orders(ids: Any, seed: int = 1) -> pa.Table:
+def orders(ids: Any, seed: int = 1) -> pa.Table:
     rng, count = np.random.default_rng(seed), len(ids)
     return pa.table(
         {
