@@ -114,6 +114,7 @@ def test_a_command_that_needs_an_extra_names_it(extracts: Path, extra: str, word
         ("iceberg", "sl.diff('ice', 'ice', key='id')"),
         ("delta", "sl.base('sqlite:///f.db#t').replicate('delta://copy')"),
         ("iceberg", "sl.base('sqlite:///f.db#t').replicate('iceberg://copy')"),
+        ("excel", "sl.diff('b.xlsx', 'b.xlsx', key='id')"),
         ("encrypt", "sl.create('shop').dump('dumps', key_file='key')"),
         ("spark", "sl.session()"),
         ("spark", "sl.register()"),
@@ -126,6 +127,7 @@ def test_a_call_that_needs_an_extra_names_it(tmp_path: Path, extra: str, program
     with contextlib.closing(sqlite3.connect(tmp_path / "f.db")) as database:
         database.execute("create table t (id integer primary key)")
     (tmp_path / "key").write_bytes(b"k" * 32)
+    (tmp_path / "b.xlsx").write_bytes(b"PK\x03\x04")
     lines = ["import strandline as sl", "try:", f"    {program}", "except sl.StrandlineError as error:"]
     ran = without(list(EXTRAS[extra]), "\n".join([*lines, "    print(type(error).__name__, error)"]), tmp_path)
     assert ran.stdout.startswith("MissingExtra"), ran.stdout + ran.stderr

@@ -202,6 +202,7 @@ EXTRAS = {
     "delta": ("deltalake",),
     "iceberg": ("pyiceberg",),
     "postgres": ("adbc_driver_postgresql", "adbc_driver_manager"),
+    "excel": ("python_calamine",),
     "encrypt": ("cryptography",),
 }
 """The extras of the distribution, each with the packages that only it brings."""

@@ -1,4 +1,4 @@
-"""Sources that are no files of this machine: tables that Spark knows by name, and objects at URLs."""
+"""Sources that are no plain files: tables that Spark or an ADBC driver knows, objects at URLs, sheets of workbooks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import xlsxwriter
 from tests.pipeline.shop import ORDERS, Rows, Shop, orders
 from tests.storage import s3
 
@@ -55,3 +56,26 @@ def test_objects_at_a_url_are_a_source_of_a_pipeline_and_known_again_by_their_ve
             ran = run_json(shop.run())["sources"]["orders"]
             assert ran["how"] == ("load", "nothing", "store")[number]
             assert shop.rows() == rows
+
+
+def test_sheets_of_workbooks_and_tables_of_any_driver_are_sources_of_a_pipeline(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.write(
+        'store = "shop.store"\n[sources.orders]\nfrom = "in/*.xlsx#May"\npick = "latest"\nkey = "id"\n'
+        f'[sources.staff]\nfrom = "adbc:sqlite:{tmp_path}/staff.db#staff"\nkey = "id"\n'
+    )
+    (tmp_path / "in").mkdir()
+    shop.sqlite("staff.db", "CREATE TABLE staff (id integer PRIMARY KEY, name text)")
+    nights = [orders(1, 2, price=1.5), orders(1, 2, price=1.5), orders(2, 3)]
+    for number, rows in enumerate(nights):
+        if number != 1:
+            with xlsxwriter.Workbook(tmp_path / f"in/{number}.xlsx") as book:
+                sheet = book.add_worksheet("May")
+                for place, cells in enumerate([ORDERS.names, *(row.values() for row in rows)]):
+                    sheet.write_row(place, 0, cells)
+        shop.sqlite("staff.db", f"INSERT INTO staff VALUES ({number}, 'n{number}')")
+        assert [source.rows for source in shop.pipeline().plan().sources] == [2, number + 1]
+        ran = run_json(shop.run())["sources"]
+        assert ran["orders"]["how"] == ("load", "nothing", "store")[number]
+        assert ran["staff"]["inserted"] == 1
+        assert shop.rows() == rows, "the third night's prices are whole numbers, and the table's type is kept"

@@ -23,6 +23,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+import xlsxwriter
 from deltalake import DeltaTable, write_deltalake
 from tests.relations.folder_catalog import FolderCatalog
 from tests.replication.servers import Postgres
@@ -149,6 +150,16 @@ def _arrow_stream(table: pa.Table, folder: Path, _: Any) -> Any:
     return folder / "t.arrows"
 
 
+def _excel(table: pa.Table, folder: Path, _: Any) -> Any:
+    with xlsxwriter.Workbook(folder / "t.xlsx", {"default_date_format": "yyyy-mm-dd hh:mm"}) as book:
+        sheet = book.add_worksheet("Orders")
+        sheet.write_row(0, 0, table.schema.names)
+        for number, record in enumerate(table.to_pylist(), 1):
+            sheet.write_row(number, 0, record.values())
+        book.add_worksheet("Notes")
+    return f"{folder}/t.xlsx#Orders"
+
+
 def _fifo(table: pa.Table, folder: Path, _: Any) -> Any:
     content = _arrow_stream(table, folder, _).read_bytes()
     fifo = str(folder / "fifo")
@@ -203,6 +214,10 @@ def _duckdb(table: pa.Table, folder: Path, _: Any) -> Any:
     return f"duckdb:///{folder}/t.duckdb#t"
 
 
+def _adbc(table: pa.Table, folder: Path, _: Any) -> Any:
+    return _duckdb(table, folder, _).replace("duckdb:///", "adbc:duckdb:")
+
+
 def _postgres(table: pa.Table, folder: Path, server: Postgres) -> Any:
     name = f"t_{folder.name}"
     server.run(
@@ -240,6 +255,7 @@ KINDS: dict[str, Kind] = {
     "CSV": Kind(_csv, said=("price",)),
     "packed CSV": Kind(_packed_csv, said=("price",)),
     "JSON lines": Kind(_json, said=TEXT),
+    "a sheet of a workbook": Kind(_excel, said=("price",)),
     "an Arrow file": Kind(_arrow),
     "an Arrow stream": Kind(_arrow_stream),
     "a pipe": Kind(_fifo),
@@ -249,6 +265,7 @@ KINDS: dict[str, Kind] = {
     "a pyiceberg Table": Kind(_iceberg_object),
     "a table of SQLite": Kind(_sqlite, said=TEXT),
     "a table of DuckDB": Kind(_duckdb),
+    "a table of another driver": Kind(_adbc),
     "a table of PostgreSQL": Kind(_postgres, needs="postgres"),
     "a table of a store": Kind(_store),
     "an object of S3": Kind(_s3, needs="bucket"),

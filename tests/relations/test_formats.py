@@ -108,8 +108,8 @@ def test_a_format_can_be_said(tmp_path: Path) -> None:
     assert open_relation(tmp_path / "x", format="csv").schema == pa.schema([("a", pa.int64())])
     with pytest.raises(FormatError, match="readable Parquet file"):
         open_relation(tmp_path / "x", format="parquet")
-    with pytest.raises(InputError, match=r"unknown format 'xls'.*parquet, csv"):
-        open_relation(tmp_path / "x", format="xls")
+    with pytest.raises(InputError, match=r"unknown format 'wks'.*parquet, csv"):
+        open_relation(tmp_path / "x", format="wks")
     assert said_format("JSONL") == "json"
 
 

@@ -59,6 +59,7 @@ def test_a_page_tells_rows_command_version_and_as_many_examples_as_asked() -> No
     ("command", "shown"),
     [
         ("diff 'postgresql://me:p@ss@host/db?password=x#t' a.csv", "diff 'postgresql://me@host/db?password=…#t' a.csv"),
+        ("diff 'adbc:x:me:p@ss@acc/db?adbc.auth=y#t' a.csv", "diff 'adbc:x:me@acc/db?adbc.auth=…#t' a.csv"),
         ("diff a.csv b.csv --key id", "diff a.csv b.csv --key id"),
     ],
 )

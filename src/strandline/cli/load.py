@@ -57,8 +57,8 @@ def create(store: str, as_json: bool) -> int:
 def load(store: str, table: str, source: str, as_json: bool, runner: str, **given: Any) -> int:
     """Loads SOURCE into TABLE, in one transaction; the table is created when it is not there.
 
-    SOURCE is whatever `strandline diff` reads: files, folders or globs (Parquet, CSV, JSON lines, Arrow), Delta or
-    Iceberg tables.
+    SOURCE is whatever `strandline diff` reads: files, folders or globs (Parquet, CSV, JSON lines, Arrow,
+    BOOK.xlsx#SHEET), Delta or Iceberg tables, tables of databases.
 
     \b
     Examples:

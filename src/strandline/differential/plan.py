@@ -44,6 +44,7 @@ from strandline.relations import (
     retype,
     share_state,
     shown_stream,
+    split_sheet,
     spool_batches,
     stream_identity,
     unequal_rows,
@@ -473,7 +474,7 @@ def note_of_one_source(old: Any, new: Any, options: DiffOptions) -> str:
     if is_database_url(name := os.fspath(old)):
         same, name = old == new, database_address(name, options.reading_old.query).shown
     else:
-        same = os.path.realpath(old) == os.path.realpath(new) and os.path.exists(old)
+        same = os.path.realpath(old) == os.path.realpath(new) and os.path.exists(split_sheet(name)[0])
     if not same or options.reading_old != options.reading_new:
         return ""
     return f"both sides are {name}"

@@ -38,6 +38,7 @@ from strandline.relations import (
     is_spark_table,
     open_relation,
     relation_over,
+    split_sheet,
     spool_batches,
     typed_batch,
 )
@@ -130,7 +131,7 @@ def describe_extract(source: SourceSettings, secrets: Secrets, session: SparkSes
         return open_extract(source, secrets, session)
     address = address_of(source, secrets)
     with connect(address, create=False) as database:
-        rows = int(database.execute(f"SELECT count(*) FROM {quoted(address.schema, address.table)}")[0][0])
+        rows = int(database.execute(f"SELECT count(*) FROM {database.quoted(address.schema, address.table)}")[0][0])
         schema = _described(database, address).schema
         return Extract(source, _Described(address.shown, schema, rows), address.shown)
 
@@ -191,20 +192,23 @@ def _described(database: Database, address: Address) -> BaseTable | DatabaseRela
 
 @contextmanager
 def _one_state(database: Database) -> Iterator[None]:
-    repeatable = database.dialect == "postgres"
-    database.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if repeatable else "BEGIN")
+    database.begin_reading()
     try:
         yield
     finally:
-        database.execute("ROLLBACK")
+        database.end_reading()
 
 
 def _pick_path(source: SourceSettings, path: str) -> str:
     """The path to read: of a glob with `pick = "latest"` the newest match, later names first where times are equal."""
     if source.pick != "latest":
         return path
-    if is_object_url(path):
-        return _latest_object(source, path)
+    path, sheet = split_sheet(path)
+    latest = _latest_object(source, path) if is_object_url(path) else _latest_file(source, path)
+    return f"{latest}#{sheet}" if sheet else latest
+
+
+def _latest_file(source: SourceSettings, path: str) -> str:
     pattern = os.path.join(path, "*") if os.path.isdir(path) else path
     matches = [match for match in glob.glob(pattern) if not os.path.basename(match).startswith((".", "_"))]
     if not matches:
@@ -235,6 +239,7 @@ def _newest(path: str) -> float:
 
 def _identity(path: str) -> tuple[str, float | None]:
     """A digest of the path, size and time of every file, the logs of tables included; and the newest time."""
+    path, _ = split_sheet(path)
     if is_object_url(path):
         return _identity_of_objects(path)
     facts = []

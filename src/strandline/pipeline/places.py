@@ -68,7 +68,7 @@ class Secrets:
 def located(text: str, folder: str) -> str:
     """A path or a file's URL relative to a folder; other URLs as they are."""
     scheme, separator, rest = text.partition("://")
-    if is_spark_table(text):
+    if is_spark_table(text) or scheme.startswith("adbc:"):
         return text
     if not separator:
         return os.path.join(folder, os.path.expanduser(text))

@@ -54,6 +54,7 @@ from strandline.relations.formats import (
     metadata_file,
     parquet_file,
     shown_stream,
+    split_sheet,
     stream_identity,
     written_out,
 )
@@ -149,6 +150,7 @@ __all__ = [
     "share_state",
     "shown_stream",
     "sort_order",
+    "split_sheet",
     "spool_batches",
     "stored_table",
     "stream_identity",

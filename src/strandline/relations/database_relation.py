@@ -26,7 +26,6 @@ from strandline.relations.databases import (
     connect,
     no_table,
     parse_address,
-    table_column,
     typed_batch,
 )
 from strandline.relations.read_options import ReadOptions
@@ -34,7 +33,7 @@ from strandline.relations.relation import Split
 from strandline.relations.schema import check_names, with_types
 from strandline.relations.spooled import SpooledRelation, spool_batches
 from strandline.storage import together
-from strandline.values import parse_query, quoted
+from strandline.values import parse_query
 
 SCHEMES = ("postgresql", "postgres", "sqlite", "duckdb")
 CONNECTIONS = 4
@@ -42,7 +41,7 @@ CONNECTIONS = 4
 
 
 def is_database_url(text: str) -> bool:
-    return urlsplit(text).scheme in SCHEMES if "://" in text else False
+    return text.startswith("adbc:") or ("://" in text and urlsplit(text).scheme in SCHEMES)
 
 
 @dataclass(frozen=True)
@@ -64,9 +63,8 @@ class _Rows:
                 )
         return _Rows(self.source, tuple(chosen[name] for name in names), self.address)
 
-    @property
-    def select(self) -> str:
-        readings = ", ".join(column.reading.format(quoted(column.name)) for column in self.columns)
+    def select(self, database: Database) -> str:
+        readings = ", ".join(column.reading.format(database.quoted(column.name)) for column in self.columns)
         return f"SELECT {readings or '1'} FROM {self.source}"
 
     def batches(
@@ -75,7 +73,7 @@ class _Rows:
         """The rows in Arrow's types; `more` follows what they are read from."""
         stored = pa.schema([(column.name, column.stored) for column in self.columns])
         wanted = pa.schema([(column.name, column.type) for column in self.columns])
-        for batch in database.batches(f"{self.select} {more}", stored, params or ()):
+        for batch in database.batches(f"{self.select(database)} {more}", stored, params or ()):
             yield typed_batch(batch, wanted, self.address)
 
 
@@ -212,14 +210,14 @@ def relation_over(
     """The same over a connection that is open already; the relation takes it for its own unless it is `reading`."""
     if options.query is not None:
         source = f"({_checked(options.query, database, address)}) AS q"
-        described = database.query_columns(source.removesuffix(" AS q")[1:-1])
+        described = database.readable_query(source.removesuffix(" AS q")[1:-1])
     else:
-        source = quoted(address.schema, address.table)
-        described = database.columns_to_read(address.table, address.schema)
+        source = database.quoted(address.schema, address.table)
+        described = database.readable_columns(address.table, address.schema)
         if not described:
             raise no_table(database, f"reading {address.shown}")
-    check_names([name for name, _ in described], address.shown)
-    columns = tuple(_by_value(table_column(database.dialect, name, kind), database.dialect) for name, kind in described)
+    check_names([column.name for column in described], address.shown)
+    columns = tuple(_by_value(column, database.dialect) for column in described)
     held = pa.schema([(column.name, column.type) for column in columns])
     schema = with_types(held, options.arrow_types(), address.shown)
     return DatabaseRelation(database, _Rows(source, columns, address), schema, spool, reading=reading)
@@ -255,7 +253,7 @@ def database_address(url: str, query: str | None = None) -> Address:
 def _checked(query: str, database: Database, address: Address) -> str:
     """The query itself; one that writes is refused before anything runs, and by the database where it calls what
     writes."""
-    parse_query(query, f"reading {address.shown}", database.dialect)
+    parse_query(query, f"reading {address.shown}", database.grammar)
     return query.strip().rstrip(";").rstrip()
 
 

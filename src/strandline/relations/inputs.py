@@ -34,17 +34,19 @@ from strandline.relations.formats import (
     one_format,
     open_arrow,
     open_csv,
+    open_excel,
     open_json,
     open_parquet,
     open_spark_frame,
     open_spark_table,
     said_format,
     shown_stream,
+    split_sheet,
 )
 from strandline.relations.read_options import ReadOptions
 from strandline.relations.relation import Relation, ScannedRelation, Split
 from strandline.relations.schema import with_types
-from strandline.relations.spooled import is_in_memory, open_in_memory
+from strandline.relations.spooled import SpooledRelation, is_in_memory, open_in_memory
 from strandline.relations.statistics import same_order
 from strandline.storage import is_object_url
 
@@ -56,6 +58,11 @@ _OPENERS: dict[str, Callable[[Sequence[DataFile], str, ReadOptions], ParquetRela
     "json": open_json,
     "arrow": open_arrow,
 }
+_SPOOLED: dict[str, Callable[[Sequence[DataFile], str, ReadOptions, Spool | None], SpooledRelation]] = {
+    "csv": open_csv,
+    "excel": open_excel,
+}
+"""What kernels can't read a piece of: its rows are put into the spool when it is opened."""
 
 
 def open_relation(
@@ -146,8 +153,9 @@ def _place(name: str) -> str:
 
 
 def _found(name: str, options: ReadOptions) -> list[DataFile]:
-    find = find_objects if is_object_url(name) else find_files
-    return find(_place(name), hive=options.hive)
+    path, sheet = split_sheet(name)
+    find = find_objects if is_object_url(path) else find_files
+    return [replace(file, sheet=sheet) for file in find(_place(path), hive=options.hive)]
 
 
 def _opened(files: list[DataFile], kind: str, name: str, options: ReadOptions, spool: Spool | None) -> Relation:
@@ -156,7 +164,9 @@ def _opened(files: list[DataFile], kind: str, name: str, options: ReadOptions, s
             "only Delta and Iceberg tables have versions", doing=f"reading {name}", hint="Leave the version out"
         )
     files = _data_only(files, kind)
-    return open_csv(files, name, options, spool) if kind == "csv" else _OPENERS[kind](files, name, options)
+    if kind in _SPOOLED:
+        return _SPOOLED[kind](files, name, options, spool)
+    return _OPENERS[kind](files, name, options)
 
 
 def _open_stream(path: str, format: str | None, options: ReadOptions, spool: Spool) -> Relation:
@@ -168,9 +178,9 @@ def _open_stream(path: str, format: str | None, options: ReadOptions, spool: Spo
         if kind in ("delta", "iceberg"):
             raise InputError(f"a {kind} table is a folder", doing=f"reading {name}", hint="Name the folder")
         files = [DataFile(caught, os.path.getsize(caught))]
-        if kind == "csv":
-            relation = open_csv(files, name, options, spool)
-            os.remove(caught)  # its text is in the spool by now
+        if kind in _SPOOLED:
+            relation = _SPOOLED[kind](files, name, options, spool)
+            os.remove(caught)  # its rows are in the spool by now
             return relation
         return replace(_OPENERS[kind](files, name, options), spool=spool)
 

@@ -136,8 +136,8 @@ def facts_of(run: DiffRun, counts: Counts | None = None, command: str = "") -> R
     )
 
 
-_PASSWORD = re.compile(r"(://[^/@\s:]*):[^/\s]*@")
-_PARAMETER = re.compile(r"((?:password|passwd|pwd|token|secret|key)[\w.]*=)[^&#\s'\"]+", re.IGNORECASE)
+_PASSWORD = re.compile(r"((?:://|adbc:\w+:)[^/@\s:]*):[^?\s]*@")
+_PARAMETER = re.compile(r"((?:password|passwd|pwd|token|secret|key|adbc\.)[\w.]*=)[^&#\s'\"]+", re.IGNORECASE)
 
 
 def without_secrets(command: str) -> str:

@@ -1,5 +1,6 @@
 """Where a table is: `sqlite:///f.db#t`, `duckdb:///f.duckdb#t`, `postgresql://…/db#schema.t`, `parquet:///data/dir`,
-`delta:///data/dir`, `iceberg:///data/dir`, `strandline:///shop#t` or `strandline+s3://bucket/shop#t`.
+`delta:///data/dir`, `iceberg:///data/dir`, `strandline:///shop#t`, `strandline+s3://bucket/shop#t` or, for any
+driver of ADBC, `adbc:DRIVER:URI#t`.
 
 A password in a URL stays in memory: `shown` has none, and is all that ever reaches errors, logs or stored state. A
 PostgreSQL URL without a password uses what PostgreSQL's own client finds: `PGPASSWORD`, `PGPASSFILE`, `~/.pgpass`.
@@ -27,11 +28,18 @@ KINDS = {
     "postgres": "postgres",
     "strandline": "store",
     "strandline+s3": "store",
+    "adbc": "adbc",
 }
 SHOWN_KINDS = ("sqlite", "duckdb", "postgresql", "parquet", "delta", "iceberg", "strandline")
 FOLDERS = {"parquet": "a folder of Parquet", "delta": "a Delta table", "iceberg": "an Iceberg table"}
 """Kinds of one table each, whose URL names a folder."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_DRIVER = re.compile(
+    r"adbc:(?P<driver>[a-z][a-z0-9_]*):(?P<scheme>[a-z0-9+.]+://)?((?P<user>[^/:@?]*):(?P<password>[^?]*)@)?"
+    r"(?P<rest>[^?]*)(\?(?P<query>.*))?"
+)
+_SECRET = re.compile("pass|secret|token|key|auth|cred|header", re.IGNORECASE)
+"""Options of drivers that hold secrets have such names."""
 SHORTEST_SECRET = 3
 """A shorter value is no secret, and removing it would garble every text."""
 
@@ -49,7 +57,7 @@ class Address:
     table: str
     schema: str | None
     shown: str
-    secret: str | None = field(default=None, repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
     place: str = field(default="", repr=False)
     filled: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
@@ -65,8 +73,8 @@ class Address:
 
     def scrub(self, text: str) -> str:
         """The text without the password and the values of variables, should a driver have put them there."""
-        for secret in {self.secret, quote(self.secret or "", safe="")} - {None, ""}:
-            text = text.replace(secret or "", "…")
+        for secret in self.secrets:
+            text = text.replace(secret, "…").replace(quote(secret, safe=""), "…")
         return with_names(text, dict(self.filled))
 
 
@@ -138,36 +146,37 @@ def _parsed(url: str, table: str | None) -> Address:
         )
     kind = KINDS[parts.scheme]
     named = table or unquote(parts.fragment)
-    secret, location, shown = _parts(kind, url)
+    secrets, location, shown = _parts(kind, url)
     if kind in FOLDERS:
         if named:
             raise InputError(f"{FOLDERS[kind]} is named by its folder and takes no name", doing=f"reading {shown}")
         return Address(kind, location, os.path.basename(location.rstrip("/")), None, shown, place=shown)
     schema, name = _table(named, kind, shown)
     place = f"{shown}#{named}"
-    return Address(kind, location, name, schema, place, secret, place)
+    return Address(kind, location, name, schema, place, secrets, place)
 
 
-def _parts(kind: str, url: str) -> tuple[str | None, str, str]:
-    """The password, what the driver takes, and what may be shown."""
+def _parts(kind: str, url: str) -> tuple[tuple[str, ...], str, str]:
+    """The passwords, what the driver takes, and what may be shown."""
     parts = urlsplit(url)
+    if kind == "adbc":
+        return _of_driver(url)
     if parts.scheme == "strandline+s3":
         # Credentials come from the environment; a URL that holds some is refused when the storage is opened.
         host = parts.netloc.rpartition("@")[2]
-        return None, f"s3://{parts.netloc}{parts.path}", f"{parts.scheme}://{host}{parts.path}"
+        return (), f"s3://{parts.netloc}{parts.path}", f"{parts.scheme}://{host}{parts.path}"
     if kind != "postgres":
         path = unquote(parts.netloc + parts.path)
         if kind in FOLDERS:
-            return None, _folder(path, url), f"{kind}://{_folder(path, url)}"
+            return (), _folder(path, url), f"{kind}://{_folder(path, url)}"
         # sqlite:///f.db is a path relative to the working folder, sqlite:////x/f.db and sqlite:/x/f.db are absolute.
         written_in_full = url.startswith(f"{parts.scheme}://")
         path = path[1:] if path.startswith("/") and not parts.netloc and written_in_full else path
         if not path:
             raise InputError("it names no file", doing=f"reading {url}", hint=f"Say {parts.scheme}:///name")
-        return None, path, f"{parts.scheme}:///{path}"
-    secret = unquote(parts.password) if parts.password else None
+        return (), path, f"{parts.scheme}:///{path}"
     query = parse_qsl(parts.query, keep_blank_values=True)
-    secret = secret or next((value for name, value in query if name == "password"), None)
+    given = [unquote(parts.password or ""), *(value for name, value in query if name == "password")]
     host = parts.netloc.rpartition("@")[2]
     login = parts.username or ""
     login += f":{parts.password}" if _is_variable(parts.password) else ""
@@ -175,7 +184,20 @@ def _parts(kind: str, url: str) -> tuple[str | None, str, str]:
     shown_query = [(name, value) for name, value in query if name != "password" or _is_variable(value)]
     open_query = urlencode(shown_query, safe="/${}")
     shown = urlunsplit((parts.scheme, login + host, parts.path, open_query, ""))
-    return secret, urlunsplit((parts.scheme, parts.netloc, parts.path, parts.query, "")), shown
+    return tuple(filter(None, given)), urlunsplit((parts.scheme, parts.netloc, parts.path, parts.query, "")), shown
+
+
+def _of_driver(url: str) -> tuple[tuple[str, ...], str, str]:
+    """`adbc:DRIVER:URI`: what is shown has neither a password nor what follows a `?`, which may be anything."""
+    location = url.partition("#")[0]
+    found = _DRIVER.fullmatch(location)
+    if found is None:
+        raise InputError("it names no driver", doing="reading the address of a table", hint="Say adbc:DRIVER:URI#table")
+    values = [value for name, value in parse_qsl(found["query"] or "") if _SECRET.search(name)]
+    given = [unquote(found["password"] or ""), *values]
+    login = f"{found['user']}@" if found["user"] is not None else ""
+    shown = f"adbc:{found['driver']}:{found['scheme'] or ''}{login}{found['rest']}"
+    return tuple(secret for secret in given if len(secret) >= SHORTEST_SECRET), location, shown
 
 
 def _is_variable(text: str | None) -> bool:
@@ -197,7 +219,7 @@ def _table(named: str, kind: str, shown: str) -> tuple[str | None, str]:
     if not named:
         raise InputError("it names no table", doing=f"reading {shown}", hint="Put the table's name behind a #")
     schema, dot, name = named.rpartition(".")
-    if not dot or kind != "postgres":
+    if not dot or kind not in ("postgres", "adbc"):
         return None, named
     return schema, name
 

@@ -13,8 +13,10 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from strandline.errors import InputError, NotFound, StorageError, did_you_mean, extra
+from strandline.errors import InputError, MissingExtra, NotFound, StorageError, did_you_mean, extra, is_installed
 from strandline.relations.databases.address import Address
+from strandline.relations.databases.table_columns import TableColumn, table_column
+from strandline.values import quoted
 
 Row = tuple[Any, ...]
 UNKNOWN = "unknown"
@@ -117,6 +119,23 @@ class Database(ABC):
     def query_columns(self, sql: str) -> list[tuple[str, str]]:
         """The names and types of a query's columns, in order."""
 
+    def readable_columns(self, table: str, schema: str | None = None) -> list[TableColumn]:
+        """The columns of a table in Arrow's types; none when there is no such table."""
+        return [table_column(self.dialect, name, kind) for name, kind in self.columns_to_read(table, schema)]
+
+    def readable_query(self, sql: str) -> list[TableColumn]:
+        """The columns of a query in Arrow's types."""
+        return [table_column(self.dialect, name, kind) for name, kind in self.query_columns(sql)]
+
+    @property
+    def grammar(self) -> str:
+        """The dialect in which its queries are parsed."""
+        return self.dialect
+
+    def quoted(self, *names: str | None) -> str:
+        """A name as its SQL quotes it, qualified where more than one is given; None stands for no qualifier."""
+        return quoted(*names)
+
     @abstractmethod
     def primary_key(self, table: str, schema: str | None = None) -> tuple[str, ...]:
         """The columns of a table's primary key, in its order; none where there is none."""
@@ -140,6 +159,21 @@ class Database(ABC):
         """From here on every statement sees one state, that of `snapshot` if another connection exported it."""
         del snapshot
         self.execute("BEGIN")
+
+    def end_reading(self) -> None:
+        """Nothing of what was done stays."""
+        self.execute("ROLLBACK")
+
+    def arriving(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """What goes wrong while a driver's rows arrive comes as Arrow's error, without the server's code."""
+        while True:
+            try:
+                batch = reader.read_next_batch()
+            except StopIteration:
+                return
+            except (pa.ArrowException, OSError) as error:
+                raise self.trouble(error) from None
+            yield batch
 
     def export_snapshot(self) -> str | None:
         """The state that this connection reads, for others to read the same; None where only one can."""
@@ -170,7 +204,23 @@ def connect(address: Address, *, create: bool = False, read_only: bool = False) 
             from strandline.relations.databases.postgres import PostgresDatabase
 
         return PostgresDatabase(address, create=create, read_only=read_only)
+    if address.kind == "adbc":
+        if not is_installed("adbc_driver_manager"):
+            raise no_driver(address)
+        from strandline.relations.databases.adbc import AdbcDatabase
+
+        return AdbcDatabase(address)
     raise InputError(f"{address.kind} is no database", doing=f"opening {address.shown}")
+
+
+def no_driver(address: Address) -> MissingExtra:
+    """The error for a driver of ADBC that is not installed."""
+    driver = address.location.split(":")[1]
+    return MissingExtra(
+        f"there is no ADBC driver {driver!r}",
+        doing=f"opening {address.shown}",
+        hint=f"Install it with: pip install adbc-driver-{driver}",
+    )
 
 
 def no_table(database: Database, doing: str) -> NotFound:

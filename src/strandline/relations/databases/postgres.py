@@ -87,20 +87,9 @@ class PostgresDatabase(Database):
     def _batches(self, sql: str, schema: pa.Schema, params: Parameters) -> Iterator[pa.RecordBatch]:
         with self._connection.cursor() as cursor:
             cursor.execute(_numbered(sql, params), _values(params))
-            for batch in self._arriving(cursor.fetch_record_batch()):
+            for batch in self.arriving(cursor.fetch_record_batch()):
                 arrays = [_plain(column, field) for column, field in zip(batch.columns, schema, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-    def _arriving(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """What goes wrong while rows arrive comes as Arrow's error, without the server's code."""
-        while True:
-            try:
-                batch = reader.read_next_batch()
-            except StopIteration:
-                return
-            except (pa.ArrowException, OSError) as error:
-                raise self.trouble(error) from None
-            yield batch
 
     def _stage(self, name: str, table: pa.Table) -> None:
         self._cursor.execute(f"DROP TABLE IF EXISTS pg_temp.{quoted(name)}")

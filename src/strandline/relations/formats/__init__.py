@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from strandline.relations.formats.arrow import open_arrow, read_arrow
     from strandline.relations.formats.csv import open_csv
     from strandline.relations.formats.delta import delta_relation, is_delta_table, open_delta
+    from strandline.relations.formats.excel import open_excel
     from strandline.relations.formats.files import (
         DataFile,
         find_files,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         missing,
         one_format,
         said_format,
+        split_sheet,
         with_constants,
     )
     from strandline.relations.formats.iceberg import (
@@ -65,6 +67,7 @@ _HOMES = {
     "one_format": "strandline.relations.formats.files",
     "open_arrow": "strandline.relations.formats.arrow",
     "open_csv": "strandline.relations.formats.csv",
+    "open_excel": "strandline.relations.formats.excel",
     "open_delta": "strandline.relations.formats.delta",
     "open_iceberg": "strandline.relations.formats.iceberg",
     "open_json": "strandline.relations.formats.json",
@@ -83,6 +86,7 @@ _HOMES = {
     "iceberg_relation": "strandline.relations.formats.iceberg",
     "is_iceberg_table": "strandline.relations.formats.iceberg",
     "said_format": "strandline.relations.formats.files",
+    "split_sheet": "strandline.relations.formats.files",
     "shown_stream": "strandline.relations.formats.streams",
     "stream_identity": "strandline.relations.formats.streams",
     "with_constants": "strandline.relations.formats.files",
@@ -115,6 +119,7 @@ __all__ = [
     "open_arrow",
     "open_csv",
     "open_delta",
+    "open_excel",
     "open_iceberg",
     "open_json",
     "open_parquet",
@@ -126,6 +131,7 @@ __all__ = [
     "read_parquet",
     "said_format",
     "shown_stream",
+    "split_sheet",
     "stream_identity",
     "with_constants",
     "written_out",

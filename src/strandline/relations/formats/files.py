@@ -33,13 +33,15 @@ _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 class DataFile:
     """One file of a source. `hive` holds the text of the `column=value` folders above it; None is null.
 
-    `mark` tells its version, None of a file that never changes, such as one of a Delta table.
+    `mark` tells its version, None of a file that never changes, such as one of a Delta table. `sheet` is what is read
+    of a workbook; empty for its only one.
     """
 
     path: str
     bytes: int
     hive: dict[str, str | None] = field(default_factory=dict)
     mark: str | None = None
+    sheet: str = ""
 
 
 def local_path(source: str | os.PathLike[str]) -> str:
@@ -261,17 +263,28 @@ def with_constants(
     return pa.record_batch([*batch.columns, *arrays], schema=pa.schema([*batch.schema, *fields]))
 
 
-FORMATS = ("parquet", "csv", "json", "arrow", "delta", "iceberg")
+FORMATS = ("parquet", "csv", "json", "arrow", "delta", "iceberg", "excel")
 _ALIASES = {
     "jsonl": "json", "ndjson": "json", "jsonlines": "json", "ipc": "arrow", "feather": "arrow", "tsv": "csv",
-    "pq": "parquet",
+    "pq": "parquet", "xlsx": "excel", "xls": "excel", "ods": "excel",
 }  # fmt: skip
 _SUFFIXES = {
     ".parquet": "parquet", ".parq": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".jsonl": "json",
     ".ndjson": "json", ".json": "json", ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow",
+    ".xlsx": "excel", ".xlsm": "excel", ".xlsb": "excel", ".xls": "excel", ".ods": "excel",
 }  # fmt: skip
 _PACKED = (".gz", ".bz2", ".zst", ".lz4")
 DELIMITERS = (",", ";", "\t", "|")
+
+
+def split_sheet(name: str) -> tuple[str, str]:
+    """The workbook and the sheet that `book.xlsx#Sheet` names; of anything else the name, and no sheet.
+
+    >>> split_sheet("book.xlsx#May"), split_sheet("a#b.csv")
+    (('book.xlsx', 'May'), ('a#b.csv', ''))
+    """
+    path, _, sheet = name.rpartition("#")
+    return (path, sheet) if _by_name(path) == "excel" and not os.path.exists(name) else (name, "")
 
 
 def said_format(name: str) -> str:
@@ -348,8 +361,12 @@ def _by_mark(head: bytes, path: str) -> str | None:
         return "arrow"
     if head.startswith(b"FEA1"):
         raise FormatError("it is in the old Feather format 1", doing=f"reading {path}", hint="Write it as Feather 2")
-    if head.startswith(b"PK\x03\x04"):
-        raise FormatError("it is a zip file (or a spreadsheet)", doing=f"reading {path}", hint="Unpack it first")
+    if head.startswith(b"PK\x03\x04") and _by_name(path) != "excel":
+        raise FormatError(
+            "it is a zip file, or a workbook",
+            doing=f"reading {path}",
+            hint="Unpack it, or say that it is a workbook with format=excel",
+        )
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text.startswith(b"{") and b'"format-version"' in head and path.endswith(".metadata.json"):
         return "iceberg"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from strandline.errors import extra
+from strandline.errors import InputError, extra
 from strandline.relations import FOLDERS, Address, parse_address
 from strandline.replication.copy_state import CopyState
 from strandline.replication.definition import CopyDefinition
@@ -96,6 +96,12 @@ def open_target(url: str | Address, *, create: bool = True) -> CopyTarget:
         from strandline.replication.targets.store import StoreTarget
 
         return StoreTarget(address, create=create)
+    if address.kind == "adbc":
+        raise InputError(
+            "databases of other drivers are only read",
+            doing=f"opening {address.shown}",
+            hint="Copy to one of sqlite://, duckdb://, postgresql://, parquet://, delta://, iceberg:// and strandline://",
+        )
     from strandline.replication.targets.sql import SqlTarget
 
     return SqlTarget(address, create=create)
