@@ -166,7 +166,7 @@ def _relations(store: Store, snapshot: PageSnapshot) -> list[str]:
     return [*store.tables(at=snapshot), *definitions(snapshot.view, store.cache)]
 
 
-_DATABASES = ("postgresql://", "postgres://", "sqlite://", "duckdb://", "parquet://", "delta://", "iceberg://")
+_DATABASES = ("postgresql://", "postgres://", "sqlite://", "duckdb://", "parquet://", "delta://", "iceberg://", "adbc:")
 
 
 def _names_a_relation(text: str) -> bool:
