@@ -5,6 +5,7 @@ from strandline.changes.apply import KeyedImages, check_base, check_fit
 from strandline.changes.changes import Changes
 from strandline.changes.conversion import to_keyed
 from strandline.changes.execution import StoredChanges, frame_of, keep_for_frames, small_frame
+from strandline.changes.fill import filled_header
 from strandline.changes.part_files import (
     PartFile,
     PartWriter,
@@ -85,6 +86,7 @@ __all__ = [
     "counts_to_json",
     "difference",
     "empty",
+    "filled_header",
     "finish",
     "flagged_names",
     "frame_of",

@@ -126,7 +126,9 @@ def apply_stored(running: VerbRunner, changes: StoredChanges, base: Relation, *,
     header = changes.header
     check_base(base.schema, header)
     check_carried(header.new_schema)
-    columns = header.columns if header.form == COUNTED else header.key
+    filled = () if header.fill is None else header.fill.column_names
+    counted = [name for name in header.columns if name not in filled]  # the base need not have the others
+    columns = counted if header.form == COUNTED else header.key
     rows = running.side(base, met_by(columns, header.after_schema))
     flows = rows.frame is not None
     count = running.flowing_buckets() if flows else running.buckets(base.bytes + changes.bytes)

@@ -58,6 +58,7 @@ SAMPLE = 2000
     show_default=True,
     help="Several rows of one key: refuse them, compare them as a multiset, or pair them by likeness.",
 )
+@click.option("--carry", is_flag=True, help="Take the values of added columns along; OLD's rows count as null there.")
 @click.option("--any-case", is_flag=True, help="Column names that differ in case alone are the same; NEW's count.")
 @click.option("--strict-schema", is_flag=True, help="A differing column or type is an error.")
 @click.option("--state", type=click.Path(), help="Signatures kept here stand for OLD, and are replaced at the end.")
@@ -171,8 +172,8 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         union_by_name=given["union_by_name"],
     )
     names = (
-        "algorithm where duplicates strict_schema any_case state save_state bits miss_probability column_signatures "
-        "memory slices keep_sorted fail_over old_query new_query old_version new_version"
+        "algorithm where duplicates strict_schema any_case carry state save_state bits miss_probability "
+        "column_signatures memory slices keep_sorted fail_over old_query new_query old_version new_version"
     )
     options = {name: given[name] for name in names.split()}
     options |= {name: given[name] for name in ("aging", "block") if given[name] is not None}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
-from strandline.changes import Changes, Counts, StoredChanges
+from strandline.changes import Changes, Counts, StoredChanges, filled_header
 from strandline.differential import cost
 from strandline.differential.cost import choose_algorithm
 from strandline.differential.folded_keys import keys_made_one
@@ -189,6 +189,9 @@ def _compared(
     if note := note_of_one_source(old, new, chosen):
         run = replace(run, warnings=(note, *run.warnings))
     header = replace(result.header, source=plan.old.relation.name, target=plan.new.relation.name)
+    if plan.drift is not None:
+        given = filled_header(plan.drift, dict.fromkeys((*plan.drift.added, *plan.drift.retyped)))
+        header = replace(header, old_schema=given.old_schema, fill=given.fill)
     return Differential(
         StoredChanges(header, result.parts),
         plan.spool,
@@ -434,7 +437,7 @@ def _signed_anew(plan: DiffPlan, options: DiffOptions, state: SignatureState, al
 def _renames(plan: DiffPlan, options: DiffOptions, state: SignatureState | None) -> tuple[tuple[str, str], ...]:
     header = plan.comparison.header
     if options.strict_schema:
-        check_strict(header)
+        check_strict(plan.drift or header)
     if state is None and header.added and header.removed and plan.old.relation.rows != 0:
         return suggest_renames(plan)
     return ()

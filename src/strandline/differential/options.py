@@ -23,7 +23,8 @@ class DiffOptions:
     """The options of `diff`, each also an option of the command.
 
     `columns` are the only ones compared, `ignore` are left out; `rename` maps names of the old side to those of the
-    new one, and `any_case` those that differ in case alone. `compare` gives comparators by column, kind or `*`. `where`
+    new one, and `any_case` those that differ in case alone. `carry` takes the values of added columns along: the old
+    side's rows count as null there. `compare` gives comparators by column, kind or `*`. `where`
     restricts both sides. `state` is a folder of
     signatures that stands for the old side and is replaced at the end; `save_state` only writes one. `bits`,
     `miss_probability` (bits from a target), `seed` and `column_signatures` shape what is written. `verify` re-checks
@@ -44,6 +45,7 @@ class DiffOptions:
     params: Mapping[str, Any] = field(default_factory=dict)
     strict_schema: bool = False
     any_case: bool = False
+    carry: bool = False
     state: str | None = None
     save_state: str | None = None
     bits: int | None = None
@@ -132,6 +134,7 @@ class DiffKeywords(TypedDict, total=False):
     params: Mapping[str, Any]
     strict_schema: bool
     any_case: bool
+    carry: bool
     state: str | None
     save_state: str | None
     bits: int | None

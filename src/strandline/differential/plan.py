@@ -48,6 +48,7 @@ from strandline.relations import (
     spool_batches,
     stream_identity,
     unequal_rows,
+    with_empty,
     written_out,
 )
 from strandline.storage import cached_property
@@ -130,6 +131,8 @@ class DiffPlan:
     equal: EqualRanges | None = None
     unfolded: tuple[Relation, Relation] | None = None
     """Both sides as they were before their keys were folded, where they are."""
+    drift: Header | None = None
+    """The header of the set over both sides as they are, where the old side got the columns that it lacks."""
 
     @property
     def flows(self) -> bool:
@@ -207,6 +210,10 @@ def plan_diff(
     old_relation, new_relation = _meeting_as_doubles(old_relation, new_relation, options, rename)
     key = key or _default_key(old_relation, new_relation, options, rename)
     comparison = _comparison(old_relation.schema, new_relation.schema, key, options, rename)
+    drift = comparison.header if options.carry and comparison.header.partial else None
+    if drift is not None:
+        old_relation = _with_added(old, old_relation, new_relation, drift, rename)
+        comparison = _comparison(old_relation.schema, new_relation.schema, key, options, rename)
     frames = [frame for frame in map(flowing_frame, (old_relation, new_relation)) if frame is not None]
     flows = bool(frames) and not comparison.folding and _can_flow(frames, old, options, running)
     if not flows:
@@ -241,6 +248,7 @@ def plan_diff(
         spool=spool,
         memory=memory,
         unfolded=unfolded,
+        drift=drift,
     )
     _check_keys_are_not_all_null(plan)
     return plan
@@ -325,6 +333,25 @@ def _meeting_as_doubles(
         elif pt.is_floating(kinds[0]) and pt.is_decimal(kinds[1]):
             types[1][here] = pa.float64()
     return retype(old, types[0]), retype(new, types[1])
+
+
+def _with_added(
+    old: Any, old_relation: Relation, new_relation: Relation, drift: Header, rename: Mapping[str, str]
+) -> Relation:
+    """The old side with the columns that the new one adds or retypes, in which its rows hold nothing."""
+    if isinstance(old, SignatureState):
+        raise InputError(
+            "a state has no rows that added columns could be carried for",
+            doing="comparing with saved signatures",
+            hint="Compare with the old extract, or leave out carry (--carry)",
+        )
+    if isinstance(old_relation, DatabaseRelation):
+        if isinstance(new_relation, DatabaseRelation):
+            share_state(new_relation, old_relation)
+        old_relation = old_relation.fetch()
+    back = {new: name for name, new in rename.items()}
+    types = {back.get(name, name): new_relation.schema.field(name).type for name in (*drift.added, *drift.retyped)}
+    return with_empty(written_out(old_relation), types)
 
 
 def _default_key(old: Relation, new: Relation, options: DiffOptions, rename: Mapping[str, str]) -> tuple[str, ...]:

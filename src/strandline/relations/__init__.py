@@ -58,7 +58,7 @@ from strandline.relations.formats import (
     stream_identity,
     written_out,
 )
-from strandline.relations.inputs import open_relation, retype
+from strandline.relations.inputs import open_relation, retype, with_empty
 from strandline.relations.key_ranges import KeyRange, clustering_of, cut_ranges, inside
 from strandline.relations.read_options import ReadOptions, arrow_type
 from strandline.relations.reader import read_relation, read_scan, read_table, register_reader
@@ -159,6 +159,7 @@ __all__ = [
     "table_to_text",
     "typed_batch",
     "unequal_rows",
+    "with_empty",
     "with_names",
     "write_buckets",
     "written_as",

@@ -220,10 +220,13 @@ def _unknown(source: Any) -> InputError:
 
 @dataclass(frozen=True)
 class RetypedRelation:
-    """`base` with some columns cast when they are read; bounds stay where the cast keeps order."""
+    """`base` with some columns cast when they are read, and `empty` ones that hold nothing; bounds stay where the cast
+    keeps order.
+    """
 
     base: Relation
     schema: pa.Schema
+    empty: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -238,18 +241,21 @@ class RetypedRelation:
         return self.base.rows
 
     def parts(self, columns: Sequence[str] | None = None) -> list[Split]:
+        held = None if columns is None else [name for name in columns if name not in self.empty]
         kept = {
             name
             for name in self.schema.names
-            if same_order(self.base.schema.field(name).type, self.schema.field(name).type)
+            if name not in self.empty and same_order(self.base.schema.field(name).type, self.schema.field(name).type)
         }
         return [
             replace(
                 part,
-                scan=replace(part.scan, schema=self.schema),
+                scan=replace(
+                    part.scan, schema=self.schema, constants={**part.scan.constants, **dict.fromkeys(self.empty)}
+                ),
                 bounds={name: bounds for name, bounds in part.bounds.items() if name in kept},
             )
-            for part in self.base.parts(columns)
+            for part in self.base.parts(held)
         ]
 
 
@@ -260,5 +266,18 @@ def retype(relation: Relation, types: Mapping[str, pa.DataType]) -> Relation:
         return relation
     if isinstance(relation, DatabaseRelation):
         return relation.retyped(schema)
-    base = relation.base if isinstance(relation, RetypedRelation) else relation
-    return RetypedRelation(base, schema)
+    return _with_schema(relation, schema)
+
+
+def with_empty(relation: Relation, columns: Mapping[str, pa.DataType]) -> Relation:
+    """The relation with nothing but nulls in some columns, which it need not have."""
+    names = dict.fromkeys([*relation.schema.names, *columns])
+    types = [columns[name] if name in columns else relation.schema.field(name).type for name in names]
+    schema = pa.schema(list(zip(names, types, strict=True)))
+    return replace(_with_schema(relation, schema), empty=tuple(columns))
+
+
+def _with_schema(relation: Relation, schema: pa.Schema) -> RetypedRelation:
+    if isinstance(relation, RetypedRelation):
+        return replace(relation, schema=schema)
+    return RetypedRelation(relation, schema)

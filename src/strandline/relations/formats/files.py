@@ -257,7 +257,13 @@ def with_constants(
     batch: pa.RecordBatch, constants: Mapping[str, str | None], fields: list[pa.Field]
 ) -> pa.RecordBatch:
     """The batch with constant columns appended."""
-    arrays = [pa.repeat(constant_value(constants[field.name], field), batch.num_rows) for field in fields]
+    rows = batch.num_rows
+    arrays = [
+        pa.nulls(rows, field.type)
+        if constants[field.name] is None
+        else pa.repeat(constant_value(constants[field.name], field), rows)
+        for field in fields
+    ]
     if not arrays:
         return batch
     return pa.record_batch([*batch.columns, *arrays], schema=pa.schema([*batch.schema, *fields]))
