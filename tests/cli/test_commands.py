@@ -257,6 +257,21 @@ def test_lenient_applies_what_does_not_fit(command: Command) -> None:
     assert rows("again.parquet") == rows("tuesday.parquet")
 
 
+def test_fill_has_the_column_s_type_and_is_not_needed_where_columns_only_went(command: Command) -> None:
+    extracts()
+    tables = [pq.read_table("monday.parquet"), pq.read_table("tuesday.parquet")]
+    pq.write_table(tables[1].append_column("n", pa.array([1, 2, 3])), "wider.parquet")
+    for old, new in (("monday", "wider"), ("wider", "tuesday"), ("tuesday", "monday")):
+        command("diff", f"{old}.parquet", f"{new}.parquet", "-k", "id", "--out", f"{new}.changes")
+    assert command("apply", "wider.changes", "monday.parquet", "--out", "w.parquet", "--fill", "n=5").code == 0
+    assert pq.read_table("w.parquet")["n"].to_pylist() == [5, 5, 5]
+    assert command("apply", "wider.changes", "monday.parquet", "--out", "nulls.parquet", "--fill", "n=").code == 0
+    assert pq.read_table("nulls.parquet")["n"].null_count == 3
+    assert "'n' can't be read as int64" in command("apply", "wider.changes", "x", "--out", "w", "--fill", "n=x").err
+    assert command("compose", "tuesday.changes", "monday.changes", "--out", "both.changes").code == 0
+    assert "--fill" in command("compose", "wider.changes", "tuesday.changes", "--out", "all.changes").err
+
+
 def test_fill_says_what_an_added_column_holds(command: Command) -> None:
     wider = pa.schema([("id", pa.int64()), ("name", pa.string()), ("qty", pa.int64()), ("shade", pa.string())])
     write("wider.parquet", [{**row, "shade": "red"} for row in rows("tuesday.parquet")], wider)

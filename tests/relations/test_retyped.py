@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import strandline as sl
 from strandline.errors import SchemaError
 from strandline.relations import Bounds, ReadOptions, open_relation, read_relation, retype
 
@@ -44,3 +45,14 @@ def test_what_a_type_cant_hold_is_an_error_when_read() -> None:
         read_relation(retype(relation, {"a": pa.int8()}))
     with pytest.raises(SchemaError, match="no column 'z'"):
         retype(relation, {"z": pa.int8()})
+
+
+@pytest.mark.parametrize("filled", ["[1]", '[{"a": [2]}]', "[[1.5], []]", "null", "1"])
+def test_json_arrays_that_are_all_empty_have_the_other_side_s_type(tmp_path: Path, filled: str) -> None:
+    (tmp_path / "empty.jsonl").write_text('{"id": 1, "v": []}\n{"id": 2, "v": null}')
+    (tmp_path / "filled.jsonl").write_text(f'{{"id": 1, "v": {filled}}}\n{{"id": 2, "v": null}}')
+    for old, new in (("empty", "filled"), ("filled", "empty")):
+        found = sl.diff(tmp_path / f"{old}.jsonl", tmp_path / f"{new}.jsonl", key="id", runner="inline")
+        drifts = filled == "1"
+        assert list(found.header.retyped) == (["v"] if drifts else [])
+        assert found.summary().updated == (0 if drifts else 1)

@@ -5,6 +5,7 @@ table's changes from one state to another.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -39,14 +40,33 @@ def apply(
     import strandline as sl
 
     changes = sl.Changes.load(changes_path)
-    values = dict(pairs(fill, "--fill")) or (None if changes.header.added or changes.header.retyped else {})
-    applied = changes.apply(relation, lenient=lenient, fill=values, runner=runner)
+    applied = changes.apply(relation, lenient=lenient, fill=_filling(fill, [changes]), runner=runner)
     applied.save(out)
     if as_json:
         emit_json({"out": out, "rows": applied.rows, "applied": changes.summary().changed})
     else:
         say(f"{changes.summary().changed:,} changes applied to {relation}: {applied.rows:,} rows in {out}.")
     return 0
+
+
+def _filling(given: Sequence[str], sets: Sequence[Changes]) -> dict[str, Any] | None:
+    """What added columns hold, in their types: an empty text is null where the column is no text. None where something
+    has to be said of one, and nothing is."""
+    import pyarrow as pa
+
+    from strandline.values import convert_text
+
+    added = {
+        name: each.header.new_schema.field(name).type
+        for each in sets
+        if each.header.partial
+        for name in (*each.header.added, *each.header.retyped)
+    }
+    values = {
+        name: convert_text(pa.array([text]), added.get(name, pa.string()), name)[0].as_py()
+        for name, text in pairs(given, "--fill").items()
+    }
+    return values or (None if added else {})
 
 
 @click.command()
@@ -87,10 +107,10 @@ def compose(changes_paths: tuple[str, ...], out: str, fill: tuple[str, ...], as_
 
     if len(changes_paths) < 2:
         raise click.UsageError("Give at least two change sets, the earliest first.")
-    values = dict(pairs(fill, "--fill")) or None
-    result = sl.Changes.load(changes_paths[0])
-    for path in changes_paths[1:]:
-        result = result.compose(sl.Changes.load(path), fill=values, runner=runner)
+    result, *later = sets = [sl.Changes.load(path) for path in changes_paths]
+    values = _filling(fill, sets)
+    for changes in later:
+        result = result.compose(changes, fill=values, runner=runner)
     result.save(out)
     if as_json:
         emit_json({"out": out, **result.summary().to_json()})

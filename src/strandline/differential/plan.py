@@ -300,12 +300,28 @@ def _typed_by_the_other(
     met = [(name, rename.get(name, name)) for name in old_relation.schema.names]
     met = [(mine, theirs) for mine, theirs in met if theirs in new_relation.schema.names]
     unknown = old_relation.schema.names if isinstance(old, SignatureState) and not old.rows else _untyped(old_relation)
-    of_old = {mine: new_relation.schema.field(theirs).type for mine, theirs in met if mine in unknown}
+    types = [(old_relation.schema.field(mine).type, new_relation.schema.field(theirs).type) for mine, theirs in met]
+    of_old = {
+        mine: new
+        for (mine, _), (held, new) in zip(met, types, strict=True)
+        if mine in unknown and (isinstance(old, SignatureState) or _takes(held, new))
+    }
     unknown = _untyped(new_relation)
     of_new = {
-        theirs: old_relation.schema.field(mine).type for mine, theirs in met if theirs in unknown and mine not in of_old
+        theirs: held
+        for (mine, theirs), (held, new) in zip(met, types, strict=True)
+        if theirs in unknown and mine not in of_old and _takes(new, held)
     }
     return retype(old_relation, of_old), retype(new_relation, of_new)
+
+
+def _takes(unknown: pa.DataType, other: pa.DataType) -> bool:
+    """Whether what holds no value fits a type: empty lists are lists."""
+    while pt.is_list(unknown):
+        if not pt.is_list(other):
+            return False
+        unknown, other = unknown.value_type, other.value_type
+    return True
 
 
 def _untyped(relation: Relation) -> Sequence[str]:

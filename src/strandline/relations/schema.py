@@ -162,8 +162,13 @@ def convert(array: pa.Array, to: pa.DataType, column: str, before: int = 0, *, e
         return array.cast(to) if pat.is_nested(to) and not array.type.equals(to, check_metadata=True) else array
     if relation_type(array.type) == to:
         return restored(array, to)
+    if array.null_count == len(array):
+        return pa.nulls(len(array), to)
     if is_text(array.type) and not is_text(to) and not is_plain_bytes(to):
         return convert_text(array.cast(pa.string()), to, column, before, empty_is_null=empty_is_null)
+    if pat.is_list(array.type) and pat.is_list(to) and not len(array.flatten()):
+        begins = pa.repeat(pa.scalar(0, pa.int32()), len(array) + 1)
+        return pa.ListArray.from_arrays(begins, pa.nulls(0, to.value_type), to, mask=array.is_null())
     try:
         return _checked(array, to)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError) as error:

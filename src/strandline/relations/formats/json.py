@@ -60,7 +60,7 @@ def open_json(files: Sequence[DataFile], name: str, options: ReadOptions) -> Sca
             for file, constant, (_, pieces) in zip(files, constants, studied, strict=True)
             for scan in _scans(file, body, pieces)
         ),
-        untyped=tuple(field.name for field in held if pat.is_null(field.type) and field.name not in given),
+        untyped=tuple(field.name for field in held if _is_open(field.type) and field.name not in given),
     )
 
 
@@ -159,6 +159,11 @@ def _bad_line(path: str, first: int, chunk: bytes, message: str) -> FormatError:
 def _text_for_times(kind: pa.DataType) -> pa.DataType:
     """pyarrow takes some strings for times; here JSON strings are text."""
     return _mapped(kind, lambda leaf: pa.string() if pat.is_timestamp(leaf) else leaf)
+
+
+def _is_open(kind: pa.DataType) -> bool:
+    """Whether nothing but nulls, or empty arrays, was seen."""
+    return _is_open(kind.value_type) if pat.is_list(kind) else bool(pat.is_null(kind))
 
 
 def _settled(kind: pa.DataType) -> pa.DataType:
