@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 import xlsxwriter
 from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog.sql import SqlCatalog
 from tests.relations.folder_catalog import FolderCatalog
 from tests.replication.servers import Postgres
 from tests.storage import s3
@@ -244,6 +245,24 @@ def _s3(table: pa.Table, folder: Path, bucket: str) -> Any:
     return f"s3://{bucket}/{folder.name}/t.parquet"
 
 
+def _s3_delta(table: pa.Table, folder: Path, bucket: str) -> Any:
+    url = f"s3://{bucket}/{folder.parent.name}/{folder.name}"
+    write_deltalake(url, table.slice(0, 20), storage_options={"conditional_put": "etag"})
+    write_deltalake(url, table.slice(20), mode="append", storage_options={"conditional_put": "etag"})
+    return url
+
+
+def _s3_iceberg(table: pa.Table, folder: Path, bucket: str) -> Any:
+    url = f"s3://{bucket}/{folder.parent.name}/{folder.name}"
+    names = {"endpoint": "ENDPOINT", "region": "REGION", "access-key-id": "ACCESS_KEY_ID"}
+    names["secret-access-key"] = "SECRET_ACCESS_KEY"
+    settings = {f"s3.{name}": os.environ[f"AWS_{variable}"] for name, variable in names.items()}
+    catalog = SqlCatalog("c", uri="sqlite:///:memory:", warehouse=url, **settings)
+    catalog.create_namespace("n")
+    catalog.create_table("n.t", table.schema, location=url).append(table)
+    return url
+
+
 TEXT = ("price", "day", "at")
 KINDS: dict[str, Kind] = {
     "a Parquet file": Kind(_parquet),
@@ -269,6 +288,8 @@ KINDS: dict[str, Kind] = {
     "a table of PostgreSQL": Kind(_postgres, needs="postgres"),
     "a table of a store": Kind(_store),
     "an object of S3": Kind(_s3, needs="bucket"),
+    "a Delta table of S3": Kind(_s3_delta, needs="bucket"),
+    "an Iceberg table of S3": Kind(_s3_iceberg, needs="bucket"),
     "a pyarrow table": Kind(lambda table, *_: table),
     "a record batch reader": Kind(lambda table, *_: table.to_reader()),
     "a dataset": Kind(lambda table, *_: ds.dataset(table)),

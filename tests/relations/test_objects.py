@@ -153,6 +153,11 @@ def test_delta_and_iceberg_tables_are_read_from_urls(bucket: str) -> None:
     table.append(rows)
     for url in (f"s3://{bucket}/warehouse/t", table.metadata_location):
         assert read_relation(open_relation(url)).sort_by("id").equals(rows)
+    first = table.current_snapshot().snapshot_id
+    table.append(rows.slice(0, 2))
+    deltalake.write_deltalake(delta, rows.slice(0, 2), mode="append", storage_options={"conditional_put": "etag"})
+    for url, version in ((f"s3://{bucket}/warehouse/t", first), (delta, 0)):
+        assert sl.diff(url, url, old_version=version, runner="inline").summary().inserted == 2
 
 
 ICEBERG_SETTINGS = {
