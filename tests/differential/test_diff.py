@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -156,3 +157,13 @@ def test_column_names_are_matched_without_regard_to_case() -> None:
     assert list(chosen.header.added) == ["NAME"]
     with pytest.raises(KeysError, match="'id'"):
         sl.diff(old, new, key="id")
+
+
+def test_a_state_meets_names_that_differ_in_case_alone(tmp_path: Path) -> None:
+    nights = [pa.table({"ID": [1, 2], "Qty": [1, 2]}), pa.table({"id": [2, 3], "qty": [5, 3]})]
+    nights.append(nights[1].rename_columns(["Id", "QTY"]))
+    found = [
+        sl.diff(None, night, key="id", state=str(tmp_path / "state"), any_case=True, runner="inline").summary()
+        for night in nights
+    ]
+    assert [(each.inserted, each.updated, each.deleted) for each in found] == [(2, 0, 0), (1, 1, 1), (0, 0, 0)]

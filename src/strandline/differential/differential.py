@@ -174,7 +174,7 @@ def _compared(
 ) -> Differential:
     old, chosen = _old_or_state(old, options)
     plan = plan_diff(old, new, key, chosen, running)
-    state = old if isinstance(old, SignatureState) else None
+    state = plan.state
     renames = _renames(plan, chosen, state)
     estimate, estimates = choose_algorithm(plan, chosen, state)
     logger.info("comparing by %s (%s), %s", estimate.algorithm, estimate.why, plan.runner.name)

@@ -131,6 +131,8 @@ class DiffPlan:
     equal: EqualRanges | None = None
     unfolded: tuple[Relation, Relation] | None = None
     """Both sides as they were before their keys were folded, where they are."""
+    state: SignatureState | None = None
+    """What stands for the old side, under the new side's names."""
     drift: Header | None = None
     """The header of the set over both sides as they are, where the old side got the columns that it lacks."""
 
@@ -201,9 +203,13 @@ def plan_diff(
     old_relation, new_relation = _opened(old, new, options, session, spool)
     # A state was given its new names when it was loaded.
     rename = {} if isinstance(old, SignatureState) else options.rename
-    if options.any_case and not isinstance(old, SignatureState):
-        rename = {**_respelled(old_relation.schema.names, new_relation.schema.names, rename), **rename}
     if options.any_case:
+        respelled = _respelled(old_relation.schema.names, new_relation.schema.names, rename)
+        if isinstance(old, SignatureState):
+            old = old.renamed(respelled)
+            old_relation = _stand_in(old, spool)
+        else:
+            rename = {**respelled, **rename}
         key = _as_spelled(key, new_relation.schema.names)
     check_renames(old_relation.schema, rename)
     old_relation, new_relation = _typed_by_the_other(old, old_relation, new_relation, rename)
@@ -249,6 +255,7 @@ def plan_diff(
         memory=memory,
         unfolded=unfolded,
         drift=drift,
+        state=old if isinstance(old, SignatureState) else None,
     )
     _check_keys_are_not_all_null(plan)
     return plan
@@ -263,13 +270,17 @@ def _opened(
         new, format=options.new_format, session=session, options=options.reading_new, spool=spool
     )
     if isinstance(old, SignatureState):
-        return spool_batches([], old.source or "saved signatures", old.schema, spool), new_relation
+        return _stand_in(old, spool), new_relation
     if old is None:
         return spool_batches([], "nothing", new_relation.schema, spool), new_relation
     old_relation = open_relation(
         old, format=options.old_format, session=session, options=options.reading_old, spool=spool
     )
     return old_relation, new_relation
+
+
+def _stand_in(state: SignatureState, spool: Spool) -> Relation:
+    return spool_batches([], state.source or "saved signatures", state.schema, spool)
 
 
 def _folded(
