@@ -81,9 +81,15 @@ def test_names_are_quoted_as_the_driver_s_database_does(tmp_path: Path) -> None:
     assert read_relation(open_relation(f"{address.location}#a.sales.odd %22name")).to_pylist() == [{"id": 1, "a b": 2}]
 
 
-def test_a_driver_that_is_not_installed_is_named_and_a_copy_is_refused(tmp_path: Path) -> None:
+def test_a_driver_that_is_not_installed_is_named_and_a_copy_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(MissingExtra, match=r"no ADBC driver 'snowfall'.*pip install adbc-driver-snowfall"):
         open_relation("adbc:snowfall:me:hush-hush@account/db#t")
+    (tmp_path / "adbc_driver_broken.py").write_text("import not_installed_at_all")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingExtra, match=r"can't be loaded: No module named 'not_inst.*install adbc-driver-broken"):
+        open_relation("adbc:broken:x#t")
     with pytest.raises(InputError, match="adbc:DRIVER:URI#table"):
         open_relation("adbc:shop.db#t")
     with pytest.raises(InputError, match=r"takes no such options: adbc\.x"):

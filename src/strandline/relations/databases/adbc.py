@@ -162,7 +162,10 @@ def _handle(driver: str, uri: str, address: Address) -> Any:
             if "Could not load" in str(error):
                 raise no_driver(address) from None
             raise
-    package = importlib.import_module(f"adbc_driver_{driver}")
+    try:
+        package = importlib.import_module(f"adbc_driver_{driver}")
+    except ImportError as error:
+        raise no_driver(address, f"its package can't be loaded: {error}") from None
     try:
         return package.connect(*where, **({"db_kwargs": options} if options else {}))
     except TypeError:

@@ -213,11 +213,11 @@ def connect(address: Address, *, create: bool = False, read_only: bool = False) 
     raise InputError(f"{address.kind} is no database", doing=f"opening {address.shown}")
 
 
-def no_driver(address: Address) -> MissingExtra:
-    """The error for a driver of ADBC that is not installed."""
+def no_driver(address: Address, why: str = "") -> MissingExtra:
+    """The error for a driver of ADBC that is not installed, or not whole."""
     driver = address.location.split(":")[1]
     return MissingExtra(
-        f"there is no ADBC driver {driver!r}",
+        why or f"there is no ADBC driver {driver!r}",
         doing=f"opening {address.shown}",
         hint=f"Install it with: pip install adbc-driver-{driver}",
     )
