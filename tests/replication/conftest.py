@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from tests.replication.folders import tmp_path
 from tests.replication.servers import Postgres, postgres
+from tests.storage import s3
 
 __all__ = ["postgres", "tmp_path"]
 
@@ -47,7 +48,7 @@ def place_of(kind: str, folder: Path, server: Postgres | None) -> Place:
         read = {"parquet": _parquet, "delta": _delta, "iceberg": _iceberg}[kind]
         return Place(kind, f"{kind}:///{folder}/rows", lambda: read(folder), lambda sql: None)
     if kind == "store":
-        return Place(kind, f"strandline:///{folder}/shop#my copy", lambda: _store(folder), lambda sql: None)
+        return _store_at(f"strandline:///{folder}/shop")
     assert server is not None
     return Place(kind, server.table("my copy"), lambda: server.run('SELECT * FROM "my copy"'), server.run)
 
@@ -89,15 +90,32 @@ def _iceberg(folder: Path) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in table.to_pylist()]
 
 
-def _store(folder: Path) -> list[tuple[Any, ...]]:
+def store_of(url: str) -> str:
+    """What opens the store that the address of a copy names."""
+    return url.partition("#")[0].removeprefix("strandline:///").removeprefix("strandline+")
+
+
+def _store_at(home: str) -> Place:
+    return Place("store", f"{home}#my copy", lambda: _store(home), lambda sql: None)
+
+
+def _store(home: str) -> list[tuple[Any, ...]]:
     import strandline as sl
 
-    with sl.open(folder / "shop") as store:
+    with sl.open(store_of(home)) as store:
         assert store.tables() == ["my copy"]
         return [tuple(row.values()) for row in store.table("my copy").to_arrow().to_pylist()]
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    with s3.bucket() as name:
+        yield name
+
+
+@pytest.fixture(params=[*KINDS, "store on S3"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "store on S3":
+        return _store_at(f"strandline+s3://{request.getfixturevalue('bucket')}/{tmp_path.name}")
     server = request.getfixturevalue("postgres") if request.param == "postgres" else None
     return place_of(request.param, tmp_path, server)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.replication.conftest import FOLDERS, Place
+from tests.replication.conftest import FOLDERS, Place, store_of
 from tests.replication.senders import COUNTED, KEYED, RANGES, SCHEMA, change, envelope, load, piece_of, ranges, rows
 
 from strandline.errors import ChangesError, Fenced, FormatError, InputError, KeysError, NotFound, SchemaError
@@ -210,7 +210,7 @@ def test_a_target_that_holds_something_else_is_refused(place: Place) -> None:
     elif place.kind == "store":
         import strandline as sl
 
-        with sl.create(place.url.removeprefix("strandline:///").partition("#")[0]) as store:
+        with sl.create(store_of(place.url)) as store:
             store.create_table("my copy", rows((1, "mine", 1.0)))
     else:
         place.run('CREATE TABLE "my copy" (x int)')
@@ -262,7 +262,7 @@ def test_an_altered_table_is_found_before_anything_is_written(place: Place) -> N
     if place.kind == "store":
         import strandline as sl
 
-        with sl.open(place.url.removeprefix("strandline:///").partition("#")[0]) as store, store.transaction() as tx:
+        with sl.open(store_of(place.url)) as store, store.transaction() as tx:
             tx.add_column("my copy", "extra", pa.int32())
     elif place.kind == "delta":
         from deltalake import DeltaTable, Field
