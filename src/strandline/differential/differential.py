@@ -134,7 +134,8 @@ def diff(
     Each side is a path (Parquet, CSV, JSON lines, Arrow, Delta, Iceberg; file, folder or glob), a list of files, a
     sheet (`book.xlsx#Sheet`), `-` or a pipe, a table of a database (`postgresql://…#table`, `sqlite:///…#table`,
     `duckdb:///…#table`, `adbc:driver:…#table`, or a query by `old_query`, `new_query`), a Spark DataFrame or anything
-    that holds Arrow; `old` may also be a folder of saved signatures. Rows are matched by `key`; without one by the primary key of a database's table, or they are counted.
+    that holds Arrow; `old` may also be a folder of saved signatures. Rows are matched by `key`; without one by the
+    primary key of a database's table, or they are counted.
     The options are in docs/differentials.md; `strandline.differential.DiffKeywords` types them.
     """
     differential = find_changes(old, new, key, runner=runner, session=session, **options)
