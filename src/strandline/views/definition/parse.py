@@ -24,11 +24,13 @@ from strandline.views.definition.outer_join import outer_join
 from strandline.views.definition.query_rows import SUBQUERY, LaterClauses, QueryRows, columns_in
 from strandline.views.definition.regenerated import regenerated_definition
 from strandline.views.definition.scope import (
+    JoinClause,
     NameScope,
     NotMaintainable,
     alone,
     check_clauses,
     column,
+    joins_in_parentheses,
     parse_query,
     scope_of,
     shown_clause,
@@ -212,7 +214,7 @@ class _SelectReader:
         from sqlglot import exp
 
         inner: dict[str, ViewDefinition] = {}
-        for place in (self.query.args["from_"], *(self.query.args.get("joins") or ())):
+        for place in _items_of_from((self.query.args["from_"], *(self.query.args.get("joins") or ()))):
             item = place.this
             made = None
             if isinstance(item, exp.Subquery):
@@ -227,7 +229,8 @@ class _SelectReader:
             inner[name] = _renamed(made, item.args.get("alias"), self.names.doing)
             label = item.alias or (item.name if isinstance(item, exp.Table) else f"unnamed {len(inner)}")
             alias = exp.TableAlias(this=exp.to_identifier(label, quoted=True))
-            place.set("this", exp.Table(this=exp.to_identifier(name, quoted=True), alias=alias))
+            beside = item.args.get("joins")  # in parentheses
+            place.set("this", exp.Table(this=exp.to_identifier(name, quoted=True), alias=alias, joins=beside))
         return inner
 
     def _qualified(self, tree: exp.Expr) -> exp.Expr:
@@ -315,15 +318,20 @@ class _SelectReader:
 
     def join(self) -> None:
         """FROM: inner joins are part of the rows, an outer join is an operator on those so far and one relation."""
-        first, *rest = self.scope.occurrences
-        self.rows = QueryRows(alone(self.scope, first), self.inner)
+        rest = iter(self.scope.occurrences)
+        self.rows = self._joined(QueryRows(alone(self.scope, next(rest)), self.inner), self.scope.joins, rest)
+
+    def _joined(self, rows: QueryRows, joins: Iterable[JoinClause], rest: Iterator[Occurrence]) -> QueryRows:
+        """Rows with those that joins add to them, in the order in which the tables stand in FROM."""
         later = [*self.pending, *self.scope.conditions]
-        for join, one in zip(self.scope.joins, rest, strict=True):
+        for join in joins:
+            one = next(rest)
             if join.side:
-                self.rows = outer_join(self.rows, QueryRows(alone(self.scope, one), self.inner), join, later)
-                self.rows = replace(self.rows, inner=self.inner)
+                right = self._joined(QueryRows(alone(self.scope, one), self.inner), join.inside, rest)
+                rows = replace(outer_join(rows, right, join, later), inner=self.inner)
             else:
-                self.rows = self.rows.joined_with(one, self.scope.shapes[one.alias], join.conditions)
+                rows = rows.joined_with(one, self.scope.shapes[one.alias], join.conditions)
+        return rows
 
     def filter(self, terms: Iterable[exp.Expr]) -> None:
         """Conditions on the rows; those with subqueries last."""
@@ -438,6 +446,16 @@ class _SelectReader:
             made = distinct_rows(made, doing)
         made = first_rows(self.query, made, order, doing)
         return without_columns(made, [one.name for one in outputs]) if extra else made
+
+
+def _items_of_from(places: Iterable[exp.Expr]) -> Iterator[exp.Expr]:
+    """The nodes that hold an item of FROM each, those in parentheses included."""
+    for place in places:
+        grouped = joins_in_parentheses(place.this)
+        if grouped is None or grouped.parent is None:
+            yield place
+        else:
+            yield from _items_of_from((grouped.parent, *(grouped.args.get("joins") or ())))
 
 
 class _Visible(Mapping[str, Shape]):

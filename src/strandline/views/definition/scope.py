@@ -10,7 +10,7 @@ the query around it: their aliases begin with `OUTSIDE`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -110,11 +110,20 @@ OUTSIDE = "outside "
 
 @dataclass(frozen=True)
 class JoinClause:
-    """One join of a FROM clause: LEFT, RIGHT, FULL or none of them, and what it asks for."""
+    """One join of a FROM clause: LEFT, RIGHT, FULL or none of them, and what it asks for.
+
+    Of joins in parentheses it has the first table, and those `inside` with the others.
+    """
 
     alias: str
     side: str
     conditions: tuple[exp.Expr, ...]
+    inside: tuple[JoinClause, ...] = ()
+
+    def all_conditions(self) -> Iterator[exp.Expr]:
+        """What it and the joins inside ask for."""
+        yield from (condition for join in self.inside for condition in join.all_conditions())
+        yield from self.conditions
 
 
 @dataclass(frozen=True)
@@ -138,7 +147,7 @@ class NameScope:
     @property
     def conditions(self) -> tuple[exp.Expr, ...]:
         """What all joins ask for."""
-        return tuple(condition for join in self.joins for condition in join.conditions)
+        return tuple(condition for join in self.joins for condition in join.all_conditions())
 
     def qualified(self, tree: exp.Expr) -> exp.Expr:
         """The tree with every column resolved."""
@@ -220,8 +229,37 @@ class NameScope:
 
 def scope_of(query: exp.Select, relations: Mapping[str, Shape], empty: NameScope) -> NameScope:
     """The scope that a FROM clause and its joins make; `empty` knows those around it."""
-    scope = _with_table(empty, query.args["from_"].this, relations)
-    for join in query.args.get("joins") or ():
+    return _scope_of_joins(query.args["from_"].this, query.args.get("joins") or (), relations, empty)
+
+
+def joins_in_parentheses(item: exp.Expr) -> exp.Expr | None:
+    """The first table or query of joins in parentheses, which has the others; None for any other item of FROM."""
+    from sqlglot import exp
+
+    inner = item.this if isinstance(item, exp.Subquery) else item
+    while isinstance(inner, exp.Subquery) and not inner.alias and not inner.args.get("joins"):
+        inner = inner.this
+    if inner is item or not (isinstance(inner, exp.Table) or inner.args.get("joins")) or isinstance(inner, exp.Select):
+        return None
+    if item.alias:
+        raise NotMaintainable("joins in parentheses with a name: say SELECT", shown_clause(item))
+    return inner
+
+
+def _scope_of_joins(
+    first: exp.Expr, joins: Iterable[exp.Join], relations: Mapping[str, Shape], empty: NameScope
+) -> NameScope:
+    grouped = joins_in_parentheses(first)
+    if grouped is not None:
+        scope = _scope_of_joins(_bare(grouped), grouped.args.get("joins") or (), relations, empty)
+    else:
+        scope = _with_table(empty, first, relations)
+    for join in joins:
+        grouped = joins_in_parentheses(join.this)
+        if grouped is not None:
+            inside = _scope_of_joins(_bare(grouped), grouped.args.get("joins") or (), relations, empty)
+            scope = _with_joins(scope, join, inside)
+            continue
         side = join_side(join)
         before = scope
         scope = _with_table(scope, join.this, relations)
@@ -233,6 +271,45 @@ def scope_of(query: exp.Select, relations: Mapping[str, Shape], empty: NameScope
             conditions.append(scope.qualified(join.args["on"]))
         scope = replace(scope, joins=(*scope.joins, JoinClause(scope.occurrences[-1].alias, side, tuple(conditions))))
     return scope
+
+
+def _bare(table: exp.Expr) -> exp.Expr:
+    """A table without the joins that stand with it in parentheses."""
+    bare = table.copy()
+    bare.set("joins", None)
+    return bare
+
+
+def _with_joins(scope: NameScope, join: exp.Join, inside: NameScope) -> NameScope:
+    """The scope after a join with joins in parentheses; inner joins of inner joins are one after the other."""
+    from sqlglot import exp
+
+    side = join_side(join)
+    if join.args.get("using") or str(join.args.get("method") or "").upper() == "NATURAL":
+        raise NotMaintainable("USING or NATURAL with joins in parentheses: say ON", shown_clause(join))
+    if any(one.find(exp.Query) for one in inside.conditions):
+        raise NotMaintainable("a query inside ON", shown_clause(join))
+    aliases = {one.alias.lower() for one in scope.occurrences}
+    twice = [one.alias for one in inside.occurrences if one.alias.lower() in aliases]
+    if twice:
+        raise SqlError(f"{twice[0]!r} stands twice in FROM", doing=scope.doing, hint="Give each its own name")
+    both = replace(
+        scope,
+        occurrences=(*scope.occurrences, *inside.occurrences),
+        shapes={**scope.shapes, **inside.shapes},
+        hidden=scope.hidden | inside.hidden,
+    )
+    on = join.args.get("on")
+    conditions = () if on is None else (both.qualified(on),)
+    alias = inside.occurrences[0].alias
+    if side:
+        added: tuple[JoinClause, ...] = (JoinClause(alias, side, conditions, inside.joins),)
+    elif any(one.side for one in inside.joins):
+        raise NotMaintainable("an inner join with outer joins in parentheses: put these first", shown_clause(join))
+    else:
+        *earlier, last = (JoinClause(alias, "", ()), *inside.joins)
+        added = (*earlier, replace(last, conditions=(*last.conditions, *conditions)))
+    return replace(both, joins=(*scope.joins, *added))
 
 
 def alone(scope: NameScope, occurrence: Occurrence) -> NameScope:
