@@ -244,7 +244,8 @@ def _refreshed(copy: Any, given: dict[str, Any]) -> dict[str, Any]:
         record["equal"] = copy.verify().equal
     if not given["quiet"]:
         size = f"{done.messages} messages, {done.bytes} bytes, {done.seconds:.2f} s"
-        say(f"{copy.name}: {done.method}, {size}; {done.why}.")
+        as_of = "" if done.as_of is None else f"; as of {done.as_of}"
+        say(f"{copy.name}: {done.method}, {size}; {done.why}{as_of}.")
     return record
 
 

@@ -133,7 +133,7 @@ class Copy:
             if state.position is None:
                 raise StateError("its content is not complete", doing=f"refreshing {self.name!r}", hint="Refresh again")
             at = state.position.time
-            done = Refresh(plan.method, sent.messages, sent.bytes, ended - started, at, plan.why)
+            done = Refresh(plan.method, sent.messages, sent.bytes, ended - started, at, plan.why, as_of=plan.as_of)
             unequal = plan.note(replica, state, done, ended - planned)
             logger.info(
                 "%s: %s, %d messages, %d bytes; %s", self.name, done.method, done.messages, done.bytes, done.why

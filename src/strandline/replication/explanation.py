@@ -80,7 +80,7 @@ class Explanation:
 
     `maintain` says how a view should be maintained by the paper's conditions, and `policy` which refresh policy it has;
     `obstacle` why no differential of a base is possible, if none is. The method is `refused` where the policy wants
-    differences only and there is none.
+    differences only and there is none. `as_of` is the instant at which the copy shows a view that reads the clock.
     """
 
     facts: RefreshFacts | BaseFacts
@@ -90,6 +90,7 @@ class Explanation:
     maintain: Choice | None = None
     obstacle: str = ""
     policy: str = "auto"
+    as_of: str | None = None
 
     def way(self, method: str) -> RefreshWay:
         """One way by its name."""
@@ -109,6 +110,8 @@ class Explanation:
         lines = [f"{self.method}: {self.why}", f"  {self.facts}", *(f"  {self.facts.line(way)}" for way in self.ways)]
         if self.maintain is not None:
             lines.append(f"  refresh policy {self.policy}; maintained {self.maintain}")
+        if self.as_of is not None:
+            lines.append(f"  the copy shows the view as of {self.as_of}")
         if self.obstacle:
             lines.append(f"  no differential: {self.obstacle}")
         return "\n".join(lines)
@@ -120,7 +123,14 @@ class Explanation:
             ways = {way.method: _chosen(way, "method", "messages", "cost") for way in self.ways}
             return {**facts, **ways, **choice, "obstacle": self.obstacle}
         timed = [_chosen(way, "method", "messages", "bytes", "seconds") for way in self.ways]
-        return {**facts, "ways": timed, **choice, "maintain": asdict(self.maintain), "policy": self.policy}
+        return {
+            **facts,
+            "ways": timed,
+            **choice,
+            "maintain": asdict(self.maintain),
+            "policy": self.policy,
+            "as_of": self.as_of,
+        }
 
 
 def _chosen(way: RefreshWay, *names: str) -> dict[str, Any]:

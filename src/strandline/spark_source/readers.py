@@ -30,14 +30,14 @@ from pyspark.sql.datasource import (
 from strandline.changes import read_batches
 from strandline.engine import cut_by_bytes
 from strandline.errors import InputError, SnapshotExpired
-from strandline.pages import Entry, Objects, ReadView
+from strandline.pages import Entry, Environment, Objects, ReadView
 from strandline.relations import Scan, read_scan
 from strandline.spark_source.leases import ChangeParts, PinnedState
 from strandline.spark_source.options import ReadRequest, without_traceback
 from strandline.storage import open_storage
 from strandline.tables import ROW, PageCache, TableReader, key_bounds
 from strandline.values import is_plain_text, quoted, quoted_text, spark_table
-from strandline.views import JoinRunner, KnownViews, StoreState, Subscription, regenerate, subscribe
+from strandline.views import JoinRunner, KnownViews, StoreState, Subscription, instant_at, regenerate, subscribe
 from strandline.whatif import WhatIfRelation, is_what_if, relation_of
 
 _COMPARISONS: dict[type[Filter], str] = {
@@ -226,7 +226,7 @@ def _view(pinned: PinnedState) -> ReadView:
 
 
 class ViewRows(DataSourceReader):  # type: ignore[misc]
-    """Pickled to Spark's workers: a state, a view, the columns to give, the condition that rows satisfy.
+    """Pickled to Spark's workers: a state, a view, the columns to give, the condition that rows satisfy, and the time.
 
     One task computes the view, as `View.to_arrow` does: `View.to_spark` does so in many.
     """
@@ -235,6 +235,7 @@ class ViewRows(DataSourceReader):  # type: ignore[misc]
         self.pinned = pinned
         self.request = request
         self.schema = schema
+        self.instant = instant_at(Environment().now())
 
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(0)]
@@ -243,7 +244,8 @@ class ViewRows(DataSourceReader):  # type: ignore[misc]
         with without_traceback():
             known = _known_views(self.pinned)
             wanted = _wanted(known, self.request)
-            rows = regenerate(wanted.whole, known.state, JoinRunner("inline"))
+            state = replace(known.state, instant=self.instant)
+            rows = regenerate(wanted.whole, state, JoinRunner("inline"))
             yield from batches(wanted.restricted(rows), self.schema)
 
 

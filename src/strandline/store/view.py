@@ -46,6 +46,7 @@ from strandline.views import (
     regenerate,
     relations_named,
     remove,
+    state_now,
     subscribe,
     why,
 )
@@ -136,13 +137,14 @@ class View(ArrowRows):
             definition = known.definition(self.name)
             if by == "sql":
                 frames = {relation: self._host.frame(relation, snapshot) for relation in definition.relations}
-                return in_spark_sql(definition, frames)
+                return in_spark_sql(definition, frames, known.state.instant)
             return on_spark(definition, known.state, self._host.running(), session)
 
     def changes(self, *, since: Any, until: Any = None, runner: str = "auto") -> Changes:
         """What changed in it from one state to another, or to now, by delta queries.
 
-        Refused for a view whose query calls the clock or chance.
+        Both states are read with the clock of now, where the view can follow it; refused for a view that is computed
+        anew and calls the clock or chance.
         """
         with self._host.state(since) as older, self._host.state(until) as newer:
             return view_changes(self._host, self.name, older, newer, runner)
@@ -376,7 +378,7 @@ class ViewReader:
 
 def view_readers(host: ViewHost, state: ReadView, runner: str) -> dict[str, Callable[[], ViewReader]]:
     """The views of a state by name, to be read as that state has them."""
-    known = KnownViews(StoreState(state, host.cache), host)
+    known = KnownViews(state_now(host, state), host)
 
     def reader(name: str) -> ViewReader:
         return ViewReader(known.definition(name), known.state, host.running(runner))
@@ -386,8 +388,8 @@ def view_readers(host: ViewHost, state: ReadView, runner: str) -> dict[str, Call
 
 def view_changes(host: ViewHost, name: str, older: ReadView, newer: ReadView, runner: str = "auto") -> Changes:
     """What changed in a view from one state to another."""
-    known = KnownViews(StoreState(newer, host.cache), host)
-    states = TwoStates(StoreState(older, host.cache), known.state)
+    known = KnownViews(state_now(host, newer), host)
+    states = TwoStates(replace(known.state, view=older), known.state)
     return Changes.of(changes_of_view(known.definition(name), states, host.running(runner)))
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strandline.engine import machine_memory, parallel
 from strandline.pages import Entry, PageRef
@@ -33,7 +35,11 @@ INDEX_BYTES, OVERLAY_BYTES = 32, 256
 KEPT_ROWS = 32_768
 """Pages up to so many rows are kept decoded; larger ones are read with the columns that are wanted."""
 
+MOST_BOUNDS = 1 << 18
+"""Of so many pages and columns bounds are kept."""
+
 Read = Callable[[PageRef], bytes]
+Bounds = tuple[Any, Any]
 
 
 class Remembered:
@@ -76,6 +82,7 @@ class PageCache:
         self._kept: OrderedDict[tuple[str, str], tuple[BasePage | Overlay, int]] = OrderedDict()
         self._size = 0
         self._verified: set[PageRef] = set()
+        self._bounds: dict[tuple[tuple[PageRef, ...], str, str], Bounds] = {}
         self._mutex = threading.Lock()
         self.kept_rows = KEPT_ROWS
         self.remembered = Remembered(self._limit // 4)
@@ -153,10 +160,25 @@ class PageCache:
                 _, (_, gone) = self._kept.popitem(last=False)
                 self._size -= gone
 
+    def bounds(self, entry: Entry, schema: TableSchema, column: str) -> Bounds | None:
+        """The least and the greatest value of a column on a page, both inclusive, as far as it is known; nulls where it
+        holds none.
+        """
+        return self._bounds.get((entry.pages, schema.mark, column))
+
+    def note_bounds(self, entry: Entry, schema: TableSchema, column: str, values: pa.ChunkedArray) -> None:
+        """Keep the bounds of a column that was read of a whole page."""
+        ends = pc.min_max(values)
+        with self._mutex:
+            if len(self._bounds) >= MOST_BOUNDS:
+                self._bounds.clear()
+            self._bounds[entry.pages, schema.mark, column] = (ends["min"], ends["max"])
+
     def clear(self) -> None:
         """Forget everything."""
         with self._mutex:
             self._kept.clear()
+            self._bounds.clear()
             self._size = 0
         self.remembered.clear()
 

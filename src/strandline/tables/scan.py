@@ -175,6 +175,13 @@ class TableReader:
         """What one page holds, the whole of it or at least these columns, which have the order's among them."""
         return self._cache.at_least(entry, self.schema, self.view.read, needed)
 
+    def bounds(self, entry: Entry, column: str) -> tuple[Any, Any] | None:
+        """The least and the greatest value of a column on a page, both inclusive; None where they are not known."""
+        if self.schema.key[:1] != (column,):
+            return self._cache.bounds(entry, self.schema, column)
+        of_key = key_column_bounds((entry.least, entry.greatest), self.schema).get(column)
+        return None if of_key is None else (of_key.least, of_key.greatest)
+
     def overlay(self, entry: Entry) -> Overlay:
         """The overlay of a page that has one."""
         if entry.overlay is None:

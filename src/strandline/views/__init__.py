@@ -7,6 +7,7 @@ refresh_context                what a refresh of a copy reads, and its differenc
 
 from strandline.views.catalog import (
     AUTO,
+    DEFERRED,
     KEEP,
     MAINTAIN,
     POLICIES,
@@ -21,13 +22,13 @@ from strandline.views.catalog import (
 )
 from strandline.views.change_feed import ChangeFeed, FeedOffset, FirstSplit, changes_of_view, followers, forget, inserts
 from strandline.views.cost import Choice, messages
-from strandline.views.definition import Shape, ViewDefinition, define, outline
+from strandline.views.definition import Shape, ViewDefinition, define, instant_at, outline
 from strandline.views.delta_query import TwoStates
 from strandline.views.dependencies import check_dependents, relations_named
 from strandline.views.difference_table import end, try_entering
 from strandline.views.eager import derive
 from strandline.views.join import JoinRunner
-from strandline.views.known_views import KnownViews, Lag, ViewHost, read_views
+from strandline.views.known_views import KnownViews, Lag, ViewHost, read_views, state_now
 from strandline.views.maintenance import (
     CHANGED,
     MAINTENANCE_COSTS,
@@ -53,6 +54,7 @@ from strandline.views.subscription import Subscription, subscribe
 __all__ = [
     "AUTO",
     "CHANGED",
+    "DEFERRED",
     "KEEP",
     "MAINTAIN",
     "MAINTENANCE_COSTS",
@@ -96,6 +98,7 @@ __all__ = [
     "has",
     "in_spark_sql",
     "inserts",
+    "instant_at",
     "keep",
     "load",
     "messages",
@@ -111,6 +114,7 @@ __all__ = [
     "release",
     "remove",
     "retune",
+    "state_now",
     "subscribe",
     "try_entering",
     "why",

@@ -4,7 +4,8 @@ Records are rows of hidden tables, so they are transactional, snapshotted and du
 its text; what it means is found anew against the relations of a state. A copy's record says where it is and what it is
 known to hold (`taken`), as the store's own idea of positions.
 
-A position is (store, lineage, version, fingerprint of the view, commit number, commit id); the id is that of the commit
+A position is (store, lineage, version, fingerprint of the view, commit number, commit id), and an instant where the
+view reads the clock; the id is that of the commit
 itself, as the version's pointer records it. Two histories that reach the same commit number differ in the rest: a store
 that was restored has an identity of its own, and so has a branch; a folder that was copied and went on apart differs in
 the id of the commit. A message leads from one position to the next and applies only where the copy is at the first.
@@ -26,7 +27,10 @@ from strandline.tables import COPIES, VIEWS, PageCache, TableReader, TableTransa
 
 @dataclass(frozen=True)
 class ViewPosition(JsonRecord):
-    """A view at one commit. `lineage` is the storage name of the version's pointer, which is never used again."""
+    """A view at one commit. `lineage` is the storage name of the version's pointer, which is never used again.
+
+    `instant` is the time that the view was read at, if it reads the clock; empty otherwise.
+    """
 
     store: str
     lineage: str
@@ -34,6 +38,7 @@ class ViewPosition(JsonRecord):
     view: str
     commit: int
     id: str
+    instant: str = ""
 
 
 EAGER, DEFERRED, AUTO = "eager", "deferred", "auto"

@@ -31,7 +31,7 @@ from strandline.views.catalog import ViewPosition
 from strandline.views.definition import ViewDefinition
 from strandline.views.delta_query import TwoStates
 from strandline.views.join import Join, JoinRunner, counted_once, joined_item, net, whole_items
-from strandline.views.known_views import KnownViews, ViewHost
+from strandline.views.known_views import KnownViews, ViewHost, state_now
 from strandline.views.operator_delta import view_delta
 from strandline.views.pins import pin, pinned
 from strandline.views.regeneration import regenerate
@@ -70,7 +70,7 @@ class ChangeFeed:
     def schema(self) -> pa.Schema:
         """The columns of change rows."""
         with self._host.state() as view:
-            definition = self._definition(StoreState(view, self._host.cache))
+            definition = self._definition(state_now(self._host, view))
         return _change_set(definition, _counted(no_rows(definition.schema))).header.rows_schema
 
     def beginning(self) -> FeedOffset:
@@ -79,25 +79,34 @@ class ChangeFeed:
 
     def at(self, snapshot: PageSnapshot) -> FeedOffset:
         """A state, from now on kept."""
-        definition = self._definition(StoreState(snapshot.view, self._host.cache))
-        follower = self.beginning().follower
-        return FeedOffset(follower, pin(self._host, follower, definition, snapshot))
+        state = state_now(self._host, snapshot.view)
+        definition, follower = self._definition(state), self.beginning().follower
+        return FeedOffset(follower, pin(self._host, follower, definition, snapshot, state))
 
     def latest(self, offset: FeedOffset) -> FeedOffset:
-        """The present state as the next offset; the same offset if nothing that the view reads has changed."""
+        """The present state as the next offset; the same offset if nothing that the view reads has changed, nor, where
+        it reads the clock, the view.
+        """
         self._host.pages.refresh_if_idle()
         with self._host.pages.snapshot() as now:
-            state = StoreState(now.view, self._host.cache)
+            state = state_now(self._host, now.view)
             definition = self._definition(state, offset)
-            if offset.position is not None and offset.position.commit >= state.last_change(definition.relations):
+            last = state.last_change(definition.relations)
+            untouched = offset.position is not None and offset.position.commit >= last
+            if untouched and not (definition.reads_clock and self._passed(definition, offset, state)):
                 return offset
-            return FeedOffset(offset.follower, pin(self._host, offset.follower, definition, now))
+            return FeedOffset(offset.follower, pin(self._host, offset.follower, definition, now, state))
+
+    def _passed(self, definition: ViewDefinition, offset: FeedOffset, state: StoreState) -> bool:
+        """Whether a view has changed since an offset, if only by the clock."""
+        with self._state(offset) as older:
+            return len(view_delta(definition, TwoStates(older, state), self._host.running())) > 0
 
     def changes(self, start: FeedOffset, end: FeedOffset) -> ChangeSet:
         """What leads from one offset to a later one, net. Asked again it gives the same."""
         # What is kept for an offset are the tables that the view reads, not its text: offsets name its fingerprint.
         with self._host.state() as view:
-            now = StoreState(view, self._host.cache)
+            now = state_now(self._host, view)
             definition = self._definition(now, end)
             self._definition(now, start)
         with self._state(end) as newer:
@@ -109,7 +118,7 @@ class ChangeFeed:
     def first_splits(self, end: FeedOffset) -> list[FirstSplit] | None:
         """All rows at an offset in splits that tasks can compute side by side; None where they must be made in one."""
         with self._host.state() as view:
-            definition = self._definition(StoreState(view, self._host.cache), end)
+            definition = self._definition(state_now(self._host, view), end)
         with self._state(end) as state:
             return _first_splits(definition, state, self._host.running())
 
@@ -221,7 +230,8 @@ class FirstSplit:
 
 def _first_splits(definition: ViewDefinition, state: StoreState, running: JoinRunner) -> list[FirstSplit] | None:
     """The splits of a view at a state that stays readable; None where rows must be made in one."""
-    if definition.regenerated or definition.operators or not definition.key or running.storage is None:
+    alone = definition.operators or definition.reads_clock
+    if definition.regenerated or alone or not definition.key or running.storage is None:
         return None
     if not all(state.is_table(relation) for relation in definition.relations):
         return None

@@ -5,12 +5,15 @@ its own, so a self join needs nothing special. A term whose ΔRᵢ is empty or i
 change comes first, and each further relation is read only where it can equal what is already there. Join keys of the
 change choose the pages of a relation; where other columns join it, all its pages are read, and only rows that meet the
 change are kept. What no equality connects is read whole, by kernels where it is large.
+
+The clock is an Rᵢ, too: its change is the old instant taken away and the new one added. The rows that it meets in both
+cancel out, so only those are read that a comparison with it takes in at one of the two and not at the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -19,7 +22,15 @@ import pyarrow as pa
 from strandline.changes import COUNT
 from strandline.tables import PageFiles
 from strandline.values import no_rows
-from strandline.views.definition import Occurrence, QualifiedColumn, ViewDefinition, equalities_of
+from strandline.views.definition import (
+    CLOCK,
+    Occurrence,
+    QualifiedColumn,
+    ViewDefinition,
+    at_instants,
+    equalities_of,
+    passage,
+)
 from strandline.views.join import Join, JoinRunner, joined, net, run_join
 from strandline.views.relevance import mask
 from strandline.views.store_state import KnownPages, Sought, StoreState, is_sought
@@ -64,6 +75,8 @@ class TwoStates:
 
     def delta(self, relation: str, columns: Sequence[str]) -> pa.Table:
         delta = self.newer.delta(self.older, relation, columns)
+        if relation == CLOCK:
+            return delta
         counts = np.asarray(delta.column(COUNT), dtype=np.int64)
         self.changed[relation] = max(int(counts[counts > 0].sum()), int(-counts[counts < 0].sum()))
         return delta
@@ -72,7 +85,7 @@ class TwoStates:
         return self.newer if new else self.older
 
     def rows(self, relation: str, columns: Sequence[str], sought: Sought, *, new: bool) -> pa.Table:
-        if sought.keys is None and not sought.values:
+        if sought.everything:
             return self.state(new=new).rows_sharing(relation, columns, self.pages)
         return self.state(new=new).rows_sought(relation, columns, sought)
 
@@ -87,16 +100,34 @@ class TwoStates:
 def delta_rows(definition: ViewDefinition, sides: DeltaSides, running: JoinRunner | None = None) -> pa.Table:
     """ΔV: rows of the view with `_count`, net."""
     join, running = Join.of(definition), running or JoinRunner()
-    deltas: dict[Occurrence, pa.Table] = {}
-    for occurrence in definition.occurrences:
-        delta = sides.delta(occurrence.relation, join.columns_of(occurrence.alias))
-        deltas[occurrence] = relevant_rows(definition, sides, occurrence, delta)
-    terms = [
-        _met(definition, sides, {changed.alias: deltas[changed]}, _Term(join, changed, place), running)
-        for place, changed in enumerate(definition.occurrences)
-        if len(deltas[changed])
-    ]
+    terms = []
+    for place, changed in enumerate(definition.occurrences):
+        delta = sides.delta(changed.relation, join.columns_of(changed.alias))
+        term = _Term(join, changed, place)
+        if changed.relation == CLOCK:
+            known = _passed_rows(definition, sides, term, delta, running)
+        else:
+            known = {changed.alias: relevant_rows(definition, sides, term, delta)}
+        if all(map(len, known.values())):
+            terms.append(_met(definition, sides, known, term, running))
     return net(pa.concat_tables(terms)) if terms else no_rows(join.rows_schema)
+
+
+def _passed_rows(
+    definition: ViewDefinition, sides: DeltaSides, term: _Term, delta: pa.Table, running: JoinRunner
+) -> dict[str, pa.Table]:
+    """What a term begins with in which the clock moves: its change, and the rows that it has passed."""
+    clock = term.first.alias
+    instants = (sides.state(new=False).instant, sides.state(new=True).instant)
+    passed = passage(definition, clock, instants) if len(delta) else None
+    if passed is None:
+        return {clock: delta}
+    place = next(place for place, one in enumerate(definition.occurrences) if one.alias == passed.alias)
+    relation, new = definition.occurrences[place].relation, term.is_new(place)
+    if sides.state(new=new).bytes(relation) >= running.filter_limit:
+        return {clock: delta}
+    columns = term.join.columns_of(passed.alias)
+    return {clock: delta, passed.alias: sides.rows(relation, columns, Sought(passed=passed), new=new)}
 
 
 def rows_sought(
@@ -141,13 +172,22 @@ def _where_sought(definition: ViewDefinition, sides: DeltaSides, sought: Sought,
     return -best[1], best[2]
 
 
-def relevant_rows(definition: ViewDefinition, sides: DeltaSides, changed: Occurrence, delta: pa.Table) -> pa.Table:
-    """The changed rows that the relevance test does not rule out."""
+def relevant_rows(definition: ViewDefinition, sides: DeltaSides, term: _Term, delta: pa.Table) -> pa.Table:
+    """The changed rows that the relevance test does not rule out, at the instants that the term is about: what the
+    clock makes of them later is a change by the clock.
+    """
     if not len(delta) or definition.condition is None:
         return delta
     state = sides.state(new=True)
     schemas = {one.relation: state.shape(one.relation).schema for one in definition.occurrences}
-    return delta.filter(mask(definition, schemas, changed.alias, delta))
+    instants = {
+        one.alias: sides.state(new=term.is_new(place)).instant
+        for place, one in enumerate(definition.occurrences)
+        if one.relation == CLOCK
+    }
+    if instants:
+        definition = replace(definition, condition=at_instants(definition.condition, instants))
+    return delta.filter(mask(definition, schemas, term.first.alias, delta))
 
 
 @dataclass(frozen=True)
@@ -176,7 +216,7 @@ def _met(
     join = term.join
     whole = {} if known else {term.first.alias: sides.state(new=term.is_new(term.place))}
     equalities = list(_join_equalities(definition, sides))
-    for place, one in _reachable_first(definition, sides, term.first, equalities):
+    for place, one in _reachable_first(definition, sides, [*known, term.first.alias], equalities):
         new = term.is_new(place)
         columns = join.columns_of(one.alias)
         sought = _sought(one, known, equalities, sides)
@@ -196,14 +236,14 @@ def _met(
 def _reachable_first(
     definition: ViewDefinition,
     sides: DeltaSides,
-    changed: Occurrence,
+    there: Sequence[str],
     equalities: Equalities,
 ) -> Iterator[tuple[int, Occurrence]]:
-    """The other occurrences, those first whose keys are known from what stands before them, then those of which any
-    column is.
+    """The occurrences that are not there yet, those first whose keys are known from what stands before them, then those
+    of which any column is.
     """
-    rest = [(place, one) for place, one in enumerate(definition.occurrences) if one is not changed]
-    seen = {changed.alias}
+    rest = [(place, one) for place, one in enumerate(definition.occurrences) if one.alias not in there]
+    seen = set(there)
     while rest:
         by_key = [item for item in rest if _leading(item[1], seen, equalities, sides)]
         by_value = [item for item in rest if any(m[0] == item[1].alias and o[0] in seen for m, o in equalities)]

@@ -122,6 +122,8 @@ def _is_changed(table: TableEdit) -> bool:
 
 
 def _delta(edit: StateEdit, state: StoreState, definition: ViewDefinition, segments: Segments) -> pa.Table:
+    if definition.reads_clock:
+        raise StrandlineError("the view reads the clock, which moves between commits")
     if definition.fingerprint != segments.fingerprint:
         raise StrandlineError("the view's definition or a base table's columns have changed")
     return view_delta(definition, _EditSides(edit, state), JoinRunner("inline"))

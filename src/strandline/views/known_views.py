@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from strandline.errors import NotFound, SqlError
-from strandline.pages import MAIN, LogEntry
+from strandline.pages import MAIN, LogEntry, ReadView
 from strandline.storage import cached_property
 from strandline.tables import TableTransaction
 from strandline.values import quoted
 from strandline.views.catalog import ViewCopyRecord, ViewRecord, copy_records, view_records
-from strandline.views.definition import Shape, ViewDefinition, define, flattened
+from strandline.views.definition import Shape, ViewDefinition, define, flattened, instant_at
 from strandline.views.difference_table import Segments, all_segments
 from strandline.views.join import JoinRunner
 from strandline.views.store_state import StoreState
@@ -51,7 +51,7 @@ class ViewHost(WhatIfHost, Protocol):
 @dataclass(frozen=True)
 class Lag:
     """How far a copy is behind what it is a copy of. `commits` counts up to the last that touched what it reads; None:
-    it has no position, and nobody knows since when.
+    it has no position, and nobody knows since when. By the clock it may be behind without any.
     """
 
     commits: int | None
@@ -59,7 +59,7 @@ class Lag:
 
     def exceeds(self, target: float | None, ahead: float = 0.0) -> bool:
         """Whether a target is missed, or will be in so many seconds; without one, never."""
-        if target is None or self.commits == 0:
+        if target is None or (self.commits == 0 and not self.seconds):
             return False
         return self.seconds is None or self.seconds + ahead > target
 
@@ -115,13 +115,16 @@ class KnownViews:
         """How far a copy is behind this state, at a time.
 
         It is since the first commit after what it shows that edited a table which its view reads: the log says which
-        did, and when. Where the log does not reach back so far, since the copy was last seen.
+        did, and when. Where the log does not reach back so far, or the view reads the clock, since the copy was last
+        seen.
         """
         if record.taken is None:
             return Lag(None, None)
         current = max(record.taken.commit, record.current)
         relations = self.definition(record.view).relations
         missed = max(self.state.last_change(relations) - current, 0)
+        if self.definition(record.view).reads_clock:
+            return Lag(missed, max(now - record.seen, 0.0))
         if not missed:
             return Lag(0, 0.0)
         read = {one.domain for relation in relations for one in self.state.domains_below(relation)}
@@ -172,7 +175,12 @@ class KnownViews:
 def read_views(host: ViewHost, at: Any = None) -> Iterator[KnownViews]:
     """What a store says of views, now or at a state, readable inside."""
     with host.state(at) as view:
-        yield KnownViews(StoreState(view, host.cache), host)
+        yield KnownViews(state_now(host, view), host)
+
+
+def state_now(host: ViewHost, view: ReadView) -> StoreState:
+    """A state as it is read now: the clock is that of the store."""
+    return StoreState(view, host.cache, instant=instant_at(host.pages.now()))
 
 
 _Reading = tuple[dict[str, tuple[Shape | None, tuple[str, ...]]], ViewDefinition]

@@ -176,6 +176,8 @@ def why_not_eager(definition: ViewDefinition, state: StoreState) -> str:
     """Why a view can't have a difference table; empty if it can."""
     if definition.regenerated:
         return definition.regenerated
+    if definition.reads_clock:
+        return "it reads the clock, which moves between commits"
     above = [relation for relation in definition.relations if not state.is_table(relation)]
     return f"{above[0]} is a what-if" if above else ""
 

@@ -29,6 +29,7 @@ from strandline.relations import read_table
 from strandline.tables import PageFiles, Remembered
 from strandline.values import no_rows, plain_schema, restore
 from strandline.views.definition import (
+    CLOCK,
     UNION_ALL,
     Accumulators,
     Operator,
@@ -58,6 +59,8 @@ def columns_read(definition: ViewDefinition, state: StoreState) -> Iterator[tupl
     for relation in definition.relations:
         names = {name for one, columns in reads if one == relation for name in columns}
         yield relation, tuple(name for name in state.record(relation).names if name in names or not names)
+    if definition.reads_clock:
+        yield CLOCK, ()
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class OperatorSides:
 
     def state(self, *, new: bool) -> StoreState:
         state = self.below.state(new=new)
-        return OperatorState(state.view, state.cache, self.operators)
+        return OperatorState(state.view, state.cache, self.operators, instant=state.instant)
 
     def delta(self, relation: str, columns: Sequence[str]) -> pa.Table:
         operator = self.operators.get(relation)
@@ -144,6 +147,8 @@ class OperatorSides:
     def _content(self, operator: Operator, *, new: bool) -> Hashable | None:
         """What identifies the rows that an operator gives at one of the states."""
         relations = dict.fromkeys(relation for core in operator.inputs for relation in core.relations)
+        if any(core.reads_clock for core in operator.inputs):
+            relations[CLOCK] = None
         content = self.below.content(relations, new=new)
         return None if content is None else (operator.name, content)
 

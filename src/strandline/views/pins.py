@@ -21,10 +21,11 @@ from strandline.views.store_state import StoreState
 from strandline.whatif import CATALOG, IDS
 
 
-def position_at(host: ViewHost, definition: ViewDefinition, snapshot: PageSnapshot) -> ViewPosition:
-    """The position of a view at the commit of a state."""
-    commit, id_ = int(snapshot.commit), snapshot.view.state.commit_id
-    return ViewPosition(host.identity, str(host.pages.object), host.name, definition.fingerprint, commit, id_)
+def position_at(host: ViewHost, definition: ViewDefinition, state: StoreState) -> ViewPosition:
+    """The position of a view at a state."""
+    lineage, instant = str(host.pages.object), state.instant if definition.reads_clock else ""
+    id_ = state.view.state.commit_id
+    return ViewPosition(host.identity, lineage, host.name, definition.fingerprint, state.commit, id_, instant)
 
 
 def is_of_history(host: ViewHost, position: ViewPosition) -> bool:
@@ -32,10 +33,12 @@ def is_of_history(host: ViewHost, position: ViewPosition) -> bool:
     return any((int(one.commit), one.id) == (position.commit, position.id) for one in host.pages.log())
 
 
-def pin(host: ViewHost, copy: str, definition: ViewDefinition, snapshot: PageSnapshot) -> ViewPosition:
-    """Keep the state of a temporary snapshot for a copy (its id)."""
-    position = position_at(host, definition, snapshot)
-    domains = domains_of(StoreState(snapshot.view, host.cache), definition)
+def pin(
+    host: ViewHost, copy: str, definition: ViewDefinition, snapshot: PageSnapshot, state: StoreState
+) -> ViewPosition:
+    """Keep the state of a temporary snapshot, as it was read, for a copy (its id)."""
+    position = position_at(host, definition, state)
+    domains = domains_of(state, definition)
     name = _name(copy, position.id)
     try:
         host.pages.pin_snapshot(name, snapshot, domains)
@@ -68,7 +71,7 @@ def pinned(host: ViewHost, copy: str, position: ViewPosition) -> Iterator[StoreS
         yield None
         return
     with snapshot:
-        yield StoreState(snapshot.view, host.cache)
+        yield StoreState(snapshot.view, host.cache, instant=position.instant)
 
 
 def pins_of(host: ViewHost, copy: str, but: ViewPosition | None = None) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from strandline.views.catalog import ViewCopyRecord, ViewPosition
 from strandline.views.delta_query import TwoStates
 from strandline.views.difference_table import Segments
 from strandline.views.join import JoinRunner
-from strandline.views.known_views import KnownViews, ViewHost, read_views
+from strandline.views.known_views import KnownViews, ViewHost, read_views, state_now
 from strandline.views.operator_delta import view_delta
 from strandline.views.pins import is_of_history, pin, pinned, pins_of, position_at
 from strandline.views.range_modifications import RangeStatement, audience
@@ -77,11 +77,17 @@ class RefreshContext:
     @property
     def segments(self) -> Segments | None:
         """The segments of the copy's view; None if its difference is not kept at commits."""
-        return self.known.segments.get(self.record.view)
+        return None if self.wanted.definition.reads_clock else self.known.segments.get(self.record.view)
 
-    def rows(self) -> pa.Table:
-        """What the copy should hold."""
-        return self.wanted.restricted(regenerate(self.wanted.whole, self.state, self.running))
+    @property
+    def as_of(self) -> str | None:
+        """The instant at which the view is read; None where it does not read the clock."""
+        return self.state.instant if self.wanted.definition.reads_clock else None
+
+    def rows(self, instant: str = "") -> pa.Table:
+        """What the copy should hold; `instant` is another one to read the clock at."""
+        state = replace(self.state, instant=instant or self.state.instant)
+        return self.wanted.restricted(regenerate(self.wanted.whole, state, self.running))
 
     def difference(self, position: ViewPosition) -> NetDifference | str:
         """The copy's net difference from a position; or why it is not known."""
@@ -123,8 +129,8 @@ class RefreshContext:
         """Make the state a position: from now on differences can start there. In a difference table it is one."""
         definition = self.wanted.definition
         if self.segments is not None and self.segments.is_sound(self.wanted.whole) and not self.segments.leaving:
-            return position_at(self.host, definition, self.now)
-        return pin(self.host, self.record.id, definition, self.now)
+            return position_at(self.host, definition, self.state)
+        return pin(self.host, self.record.id, definition, self.now, self.state)
 
     @contextmanager
     def newest(self) -> Iterator[KnownViews]:
@@ -187,15 +193,16 @@ class RefreshContext:
 
 @contextmanager
 def refresh_context(
-    host: ViewHost, copy: str, runner: str = "auto", at: PageSnapshot | None = None
+    host: ViewHost, copy: str, runner: str = "auto", at: tuple[PageSnapshot, str] | None = None
 ) -> Iterator[RefreshContext]:
-    """The present state, other processes' commits included, or that of `at`, and what it says of a copy; readable
+    """The present state, other processes' commits included, or one at an instant, and what it says of a copy; readable
     inside.
     """
     if at is None:
         host.pages.refresh_if_idle()
-    with host.pages.snapshot() if at is None else at.again() as now:
-        known = KnownViews(StoreState(now.view, host.cache), host)
+    with host.pages.snapshot() if at is None else at[0].again() as now:
+        state = state_now(host, now.view)
+        known = KnownViews(state if at is None else replace(state, instant=at[1]), host)
         record = known.copy(copy)
         wanted = subscribe(known.definition(record.view), record.where, record.columns)
         yield RefreshContext(host, now, known, record, wanted, host.running(runner))

@@ -16,8 +16,8 @@ from strandline.changes import COUNT, frame_of, keep_for_frames, small_frame
 from strandline.engine import INLINE_LIMIT, Spool
 from strandline.relations import Scan, read_table, schema_to_text
 from strandline.tables import spark_query
-from strandline.values import no_rows, plain_schema, restore
-from strandline.views.definition import ViewDefinition, computed, query_sql
+from strandline.values import no_rows, plain_schema, restore, spark_table
+from strandline.views.definition import CLOCK, ViewDefinition, clock_rows, computed, query_sql
 from strandline.views.delta_query import TwoStates
 from strandline.views.join import Join, JoinRunner, joined, run_join
 from strandline.views.operator_delta import columns_read
@@ -85,12 +85,15 @@ def on_spark(
     return frame
 
 
-def in_spark_sql(definition: ViewDefinition, frames: Mapping[str, DataFrame]) -> DataFrame:
-    """The defining query in Spark's own dialect over DataFrames of its relations, all of one state: lazy, and an oracle
-    of its own.
+def in_spark_sql(definition: ViewDefinition, frames: Mapping[str, DataFrame], instant: str) -> DataFrame:
+    """The defining query in Spark's own dialect over DataFrames of its relations, all of one state, and the clock at an
+    instant: lazy, and an oracle of its own.
 
     Where Spark's SQL means something else than DuckDB's (7 / 2 of integers in decimals, for one), so does the result.
     """
     from sqlglot import parse_one
 
+    if definition.reads_clock:
+        session = next(iter(frames.values())).sparkSession
+        frames = {**frames, CLOCK: session.createDataFrame(spark_table(clock_rows(instant)))}
     return spark_query(parse_one(query_sql(definition), dialect="duckdb"), frames)

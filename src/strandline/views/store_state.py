@@ -19,7 +19,7 @@ import pyarrow.types as pt
 
 from strandline.changes import counted_rows, difference
 from strandline.engine import parallel
-from strandline.errors import NotFound
+from strandline.errors import NotFound, SqlError
 from strandline.pages import Entry, PageRef, ReadView, TableEntry
 from strandline.tables import (
     ALL,
@@ -36,7 +36,15 @@ from strandline.tables import (
     is_of_views,
 )
 from strandline.values import comparable, is_byte_string, no_rows, plain
-from strandline.views.definition import Shape
+from strandline.views.definition import (
+    CLOCK,
+    CLOCK_SHAPE,
+    GREATEST,
+    LEAST,
+    ClockPassage,
+    Shape,
+    clock_rows,
+)
 from strandline.whatif import WhatIfReader, chain_of, rows_between
 from strandline.whatif import definitions as what_ifs
 from strandline.whatif import is_hidden as is_of_what_ifs
@@ -51,11 +59,18 @@ class Sought:
 
     `keys` has values of its leading key columns side by side, `values` those of columns each on its own. Nothing of
     either means all rows. In a join a null equals nothing; `nulls` says that one is sought like any other value.
+    `passed` seeks those that the clock has passed, and nothing else beside.
     """
 
     keys: pa.Table | None = None
     values: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
     nulls: bool = False
+    passed: ClockPassage | None = None
+
+    @property
+    def everything(self) -> bool:
+        """Whether all rows are sought."""
+        return self.keys is None and not self.values and self.passed is None
 
 
 KnownPages = dict[tuple[tuple[PageRef, ...], tuple[str, ...], int], pa.Table]
@@ -64,10 +79,11 @@ KnownPages = dict[tuple[tuple[PageRef, ...], tuple[str, ...], int], pa.Table]
 
 @dataclass(frozen=True)
 class StoreState:
-    """The relations of one state, which must stay readable meanwhile."""
+    """The relations of one state, which must stay readable meanwhile; the clock is one of them, at an instant."""
 
     view: ReadView
     cache: PageCache
+    instant: str = field(default="", kw_only=True)
 
     @property
     def commit(self) -> int:
@@ -79,6 +95,8 @@ class StoreState:
         return sorted([*tables, *what_ifs(self.view, self.cache)])
 
     def shape(self, relation: str) -> Shape:
+        if relation == CLOCK:
+            return CLOCK_SHAPE
         record = self.record(relation)
         return Shape(record.arrow_schema, record.key)
 
@@ -101,6 +119,8 @@ class StoreState:
 
     def rows(self, relation: str, columns: Sequence[str]) -> pa.Table:
         """All rows, in plain fields."""
+        if relation == CLOCK:
+            return clock_rows(self.instant)
         if self.is_table(relation):
             return TableReader(self.view, relation, self.cache).to_arrow(_some(columns, self.record(relation)))
         return self._what_if(relation).rows(_some(columns, self.record(relation)), None, ALL)
@@ -133,6 +153,10 @@ class StoreState:
 
     def rows_sought(self, relation: str, columns: Sequence[str], sought: Sought) -> pa.Table:
         """The rows that are sought: by key from the pages that can hold such, by other columns from all pages."""
+        if relation == CLOCK or sought.everything:
+            return self.rows(relation, columns)
+        if sought.passed is not None:
+            return self._rows_passed(relation, columns, sought.passed)
         filters = _filters(sought.values, nulls=sought.nulls)
         if not self.is_table(relation):
             wanted = _some(columns, self.record(relation))
@@ -142,7 +166,7 @@ class StoreState:
             return self._rows_of_keys(relation, columns, sought.keys)
         if sought.keys is not None:
             filters = _filters({name: sought.keys.column(name) for name in sought.keys.column_names})
-        return self._rows_of_values(relation, columns, filters) if filters else self.rows(relation, columns)
+        return self._rows_of_values(relation, columns, filters)
 
     def are_most(self, relation: str, keys: pa.Table) -> bool:
         """Whether so many keys are sought that all pages are read sooner than found."""
@@ -165,28 +189,58 @@ class StoreState:
             rows = reader.rows(entry, needed, None, ALL)
             return rows.filter(pa.array(_meets(rows, values))).select(wanted)
 
-        schema = pa.schema([reader.schema.row_schema.field(name) for name in wanted])
-        tables = parallel(read, _entries(reader, prefixes))
-        return pa.concat_tables([no_rows(schema), *(restored(table, schema) for table in tables)])
+        return _put_together(reader, wanted, parallel(read, _entries(reader, prefixes)))
 
     def _rows_of_values(self, relation: str, columns: Sequence[str], filters: Mapping[str, pa.Array]) -> pa.Table:
         """The rows whose columns have values that pass; a page is decoded further only where a row passes."""
         reader = TableReader(self.view, relation, self.cache)
         wanted = _some(columns, reader.schema)
-        schema = pa.schema([reader.schema.row_schema.field(name) for name in wanted])
 
         def read(entry: Entry) -> pa.Table:
             kept = entry.rows <= self.cache.kept_rows
             if not kept and not _meets(reader.rows(entry, list(filters), None, ALL), filters).any():
-                return no_rows(schema)
+                return no_rows(reader.schema.row_schema).select(wanted)
             rows = reader.rows(entry, list(dict.fromkeys([*wanted, *filters])), None, ALL)
             return rows.filter(pa.array(_meets(rows, filters))).select(wanted)
 
-        tables = parallel(read, reader.entries(ALL))
-        return pa.concat_tables([no_rows(schema), *(restored(table, schema) for table in tables)])
+        return _put_together(reader, wanted, parallel(read, reader.entries(ALL)))
+
+    def _rows_passed(self, relation: str, columns: Sequence[str], passed: ClockPassage) -> pa.Table:
+        """The rows that the clock has passed, from the pages that can hold such."""
+        if not self.is_table(relation):
+            rows = self.rows(relation, list(dict.fromkeys([*columns, *passed.rows.columns])))
+            return rows.filter(_has_passed(rows, passed)).select(list(columns))
+        reader = TableReader(self.view, relation, self.cache)
+        wanted = _some(columns, reader.schema)
+
+        def read(entry: Entry) -> pa.Table:
+            rows = reader.rows(entry, list(dict.fromkeys([*wanted, *passed.rows.columns])), None, ALL)
+            for name in filter(lambda name: _has_order(rows.schema.field(name).type), passed.pages):
+                self.cache.note_bounds(entry, reader.schema, name, rows.column(name))
+            return rows.filter(_has_passed(rows, passed)).select(wanted)
+
+        entries = list(reader.entries(ALL))
+        chosen = [entry for entry, may in zip(entries, self._may_hold(reader, entries, passed), strict=True) if may]
+        return _put_together(reader, wanted, parallel(read, chosen))
+
+    def _may_hold(self, reader: TableReader, entries: Sequence[Entry], passed: ClockPassage) -> npt.NDArray[np.bool_]:
+        """Which pages may hold rows that the clock has passed, by the bounds of columns that are known."""
+        may = np.zeros(len(entries), dtype=np.bool_)
+        for name, condition in passed.pages.items():
+            kind = reader.schema.column(name).type
+            known = [reader.bounds(entry, name) if _has_order(kind) else None for entry in entries]
+            ends = [pa.array([None if one is None else one[end] for one in known], kind) for end in (0, 1)]
+            try:
+                held = np.asarray(condition.mask(pa.table(ends, names=[LEAST, GREATEST])), dtype=np.bool_)
+            except SqlError:  # what fails at a bound is left to the rows
+                held = np.ones(len(entries), dtype=np.bool_)
+            may |= held | np.array([one is None for one in known], dtype=np.bool_)
+        return may if passed.pages else ~may
 
     def bytes(self, relation: str) -> int:
-        """About how many bytes reading all of it takes."""
+        """About how many bytes reading all of it takes; less than any limit for the clock."""
+        if relation == CLOCK:
+            return -1
         if self.is_table(relation):
             root = TableReader(self.view, relation, self.cache).entry.root
             return 0 if root is None else root.sums.bytes
@@ -215,6 +269,8 @@ class StoreState:
 
     def delta(self, older: StoreState, relation: str, columns: Sequence[str]) -> pa.Table:
         """What changed in these columns since an older state: rows with `_count`, net."""
+        if relation == CLOCK:
+            return difference(clock_rows(older.instant), clock_rows(self.instant)).rows
         record = self.record(relation)
         wanted = list(_some(columns, record))
         if not self._touched(older, relation):
@@ -251,6 +307,8 @@ class StoreState:
 
     def content(self, relation: str) -> Hashable:
         """What identifies the rows of a relation for ever: pages are immutable, and names are not used again."""
+        if relation == CLOCK:
+            return self.instant
         return tuple((one.domain, one.root, one.record) for one in self.domains_below(relation))
 
     def _what_if(self, relation: str) -> WhatIfReader:
@@ -284,6 +342,25 @@ def _meets(rows: pa.Table, filters: Mapping[str, pa.Array]) -> npt.NDArray[np.bo
         if column.type == values.type:
             met &= np.asarray(pc.is_in(column, value_set=values), dtype=np.bool_)
     return met
+
+
+def _put_together(reader: TableReader, wanted: Sequence[str], tables: Iterable[pa.Table]) -> pa.Table:
+    """Rows of pages as one table."""
+    schema = pa.schema([reader.schema.row_schema.field(name) for name in wanted])
+    return pa.concat_tables([no_rows(schema), *(restored(table, schema) for table in tables)])
+
+
+def _has_order(kind: pa.DataType) -> bool:
+    """Whether the order of values of a type is the one that SQL compares them by, also where it casts them."""
+    return bool(pt.is_temporal(kind) or pt.is_integer(kind) or pt.is_decimal128(kind))
+
+
+def _has_passed(rows: pa.Table, passed: ClockPassage) -> pa.BooleanArray:
+    """Which rows the clock has passed. Where that fails to compute it is left to the join."""
+    try:
+        return passed.rows.mask(rows)
+    except SqlError:
+        return pa.array(np.ones(len(rows), dtype=np.bool_))
 
 
 def _entries(reader: TableReader, prefixes: list[bytes]) -> Iterator[tuple[Entry, list[bytes]]]:

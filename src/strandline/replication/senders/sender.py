@@ -25,7 +25,8 @@ AUTO, FULL, FIRST, REPAIR, NOTHING = "auto", "full", "first", "repair", "nothing
 class Refresh:
     """What a refresh did. `messages` counts as the papers do: the rows, keys and ranges that went to the copy.
 
-    `unequal` says in what the copy was then seen to differ from its source, if it was; `why` says so, too.
+    `unequal` says in what the copy was then seen to differ from its source, if it was; `why` says so, too. `as_of` is
+    the instant, in UTC, at which the copy shows a view that reads the clock.
     """
 
     method: str
@@ -35,6 +36,7 @@ class Refresh:
     position: int
     why: str = ""
     unequal: str = ""
+    as_of: str | None = None
 
 
 class Plan(Protocol):
@@ -45,6 +47,9 @@ class Plan(Protocol):
 
     @property
     def why(self) -> str: ...
+
+    @property
+    def as_of(self) -> str | None: ...
 
     def send(self, replica: CopyTarget, state: CopyState) -> tuple[CopyState, Sent]:
         """Send what the plan says; the copy's state afterwards."""

@@ -40,11 +40,13 @@ from strandline.tables import COPIES, TableTransaction
 from strandline.values import plain_schema
 from strandline.views import (
     CHANGED,
+    DEFERRED,
     MAINTENANCE_COSTS,
     POLICIES,
     ROW_BYTES,
     STRICT,
     USUAL,
+    Choice,
     ContentChecksum,
     NetDifference,
     RefreshContext,
@@ -56,6 +58,7 @@ from strandline.views import (
     choose,
     collapse_unused,
     expire,
+    instant_at,
     load,
     messages,
     prices,
@@ -73,6 +76,7 @@ DIFFERENCE = "difference"
 REFUSED = "refused"
 """What a refresh does that may send differences only, where there is none."""
 NOT_THERE = "nothing of the copy was at its target any more"
+LATER = "the copy is at a later state already"
 NO_START = "the copy's position is not one that a difference may start from"
 ADVANCE = 1000
 """So many rows may change that are none of the copy's before it is moved to a later position nonetheless: what is kept
@@ -90,7 +94,7 @@ class ViewSender:
 
     def __init__(self, host: ViewHost, at: PageSnapshot | None = None) -> None:
         self._host = host
-        self._at = at
+        self._at = None if at is None else (at, instant_at(host.pages.now()))
 
     def record(self, name: str) -> ViewCopyRecord:
         with read_views(self._host) as known:
@@ -111,6 +115,7 @@ class ViewSender:
                 "target": record.target,
                 "where": record.where,
                 "position": None if record.taken is None else record.taken.commit,
+                "as_of": (record.taken.instant or None) if record.taken is not None else None,
                 "lag": behind.commits,
                 "behind": behind.seconds,
                 "target_lag": record.target_lag,
@@ -179,7 +184,7 @@ class ViewSource:
             return ViewPlan(self, FIRST, NOT_THERE if gone else "the copy was empty")
         position = view_position(state.position)
         if method != REPAIR and position is not None and self.context.is_behind(position):
-            return ViewPlan(self, NOTHING, "the copy is at a later state already")
+            return ViewPlan(self, NOTHING, LATER, since=position)
         if method in (FULL, REPAIR):
             return ViewPlan(self, method, asked)
         if self._regenerated and method == STRICT:
@@ -240,7 +245,11 @@ class ViewSource:
             eager=context.segments is not None,
             obstacle="" if isinstance(changed, int) else changed,
         )
-        return self._under_policy(explain(facts, record.measured))
+        told = explain(facts, record.measured)
+        if context.as_of is not None and position is not None:
+            choice = Choice(DEFERRED, ("it reads the clock, which moves between commits",))
+            told = replace(told, as_of=position.instant or None, maintain=choice)
+        return self._under_policy(told)
 
     def _under_policy(self, told: Explanation) -> Explanation:
         """What a refresh does where the view's policy decides."""
@@ -259,7 +268,9 @@ class ViewSource:
         if state.definition != self.definition:
             why = "the view's columns or its key have changed, and the copy still has the old ones"
             raise StateError(why, doing=doing, hint="Refresh it")
-        return compare(state.definition, replica, self.context.rows()).verification
+        position = view_position(state.position)
+        rows = self.context.rows("" if position is None else position.instant)
+        return compare(state.definition, replica, rows).verification
 
 
 @dataclass(frozen=True)
@@ -276,6 +287,13 @@ class ViewPlan:
     net: NetDifference | None = None
     differing: CopyDifference | None = None
     since: ViewPosition | None = None
+
+    @property
+    def as_of(self) -> str | None:
+        """The instant at which the copy shows the view then, if the view reads the clock."""
+        if self.since is not None and self.why == LATER:
+            return self.since.instant or None
+        return self.source.context.as_of
 
     def send(self, replica: CopyTarget, state: CopyState) -> tuple[CopyState, Sent]:
         """Nothing is sent before its position is one that the store keeps."""
@@ -346,7 +364,7 @@ class ViewPlan:
         context, host, record = self.source.context, self.source.context.host, self.source.context.record
         known = 0 if record.taken is None else max(record.taken.commit, record.current)
         last = context.state.last_change(context.wanted.definition.relations)
-        moved = record.target_lag is not None and last > known
+        moved = record.target_lag is not None and (last > known or context.as_of is not None)
         if not moved and host.pages.now() - record.seen <= record.keep * SEEN:
             return
 
@@ -421,6 +439,7 @@ def source_of(state: CopyState | None, store: str) -> str | None:
 def recorded_position(position: ViewPosition) -> Position:
     """The position as a copy records it."""
     rest = [position.store, position.lineage, position.version, position.view, position.id]
+    rest += [position.instant] if position.instant else []
     return Position(position.commit, json.dumps(rest))
 
 
@@ -429,10 +448,10 @@ def view_position(recorded: Position) -> ViewPosition | None:
     if not recorded.anchored:
         return None
     try:
-        store, lineage, version, view, commit_id = json.loads(recorded.token)
+        store, lineage, version, view, commit_id, *instant = json.loads(recorded.token)
     except (ValueError, TypeError):
         return None
-    return ViewPosition(store, lineage, version, view, recorded.time, commit_id)
+    return ViewPosition(store, lineage, version, view, recorded.time, commit_id, *instant)
 
 
 def difference_message(state: CopyState, wanted: Subscription, net: NetDifference, position: Position) -> Message:

@@ -1,8 +1,19 @@
 """What a view is: its text taken apart into relations, a condition and outputs."""
 
 from strandline.views.definition.accumulators import Accumulators
+from strandline.views.definition.clock import (
+    CLOCK_SHAPE,
+    GREATEST,
+    LEAST,
+    ClockPassage,
+    at_instants,
+    clock_rows,
+    instant_at,
+    passage,
+)
 from strandline.views.definition.core import equalities_of, equated_columns, flattened
 from strandline.views.definition.definition import (
+    CLOCK,
     Occurrence,
     Operator,
     QualifiedColumn,
@@ -24,22 +35,31 @@ from strandline.views.definition.regenerated import (
 from strandline.views.definition.set_operations import UNION_ALL
 
 __all__ = [
+    "CLOCK",
+    "CLOCK_SHAPE",
+    "GREATEST",
+    "LEAST",
     "UNION_ALL",
     "Accumulators",
+    "ClockPassage",
     "Occurrence",
     "Operator",
     "QualifiedColumn",
     "Shape",
     "ViewDefinition",
+    "at_instants",
+    "clock_rows",
     "computed",
     "conjuncts",
     "define",
     "equalities_of",
     "equated_columns",
     "flattened",
+    "instant_at",
     "operator_over_relations",
     "operator_rows",
     "outline",
+    "passage",
     "query_sql",
     "sql_text",
     "unqualified",

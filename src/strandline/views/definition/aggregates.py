@@ -27,6 +27,7 @@ from strandline.views.definition.query_rows import (
     columns_in,
     key_of,
     made_operator,
+    read_by,
 )
 from strandline.views.definition.scope import NotMaintainable, column, shown_clause
 
@@ -203,7 +204,7 @@ def _break_ties(node: exp.Expr, columns: Sequence[exp.Expr]) -> None:
 def grouped(rows: QueryRows, groups: Sequence[exp.Expr], clauses: LaterClauses) -> tuple[QueryRows, LaterClauses]:
     """Groups as the rows, and the clauses in terms of what groups are made by and of aggregates."""
     aggregates = {sql_text(node): node for tree in clauses.trees() for node in aggregates_in(tree)}
-    given = rows.input([*groups, *(one for node in aggregates.values() for one in columns_in(node))])
+    given = rows.input([*groups, *(one for node in aggregates.values() for one in read_by(node))])
     held = {sql_text(tree): given.name(rows.means(tree)) for tree in groups}
     keys = list(dict.fromkeys(held.values()))
     values = {text: f"v{place}" for place, text in enumerate(aggregates)}

@@ -27,7 +27,9 @@ from strandline.changes import RESERVED
 from strandline.errors import SchemaError, SqlError
 from strandline.tables import check_key_types
 from strandline.values import no_rows, parse_condition, parse_expression
+from strandline.views.definition.clock import joined_with_clocks
 from strandline.views.definition.definition import (
+    CLOCK,
     Occurrence,
     Operator,
     OutputColumn,
@@ -47,7 +49,8 @@ def core_definition(
     scope: NameScope, outputs: Sequence[OutputColumn], operators: Mapping[str, Operator] | None = None
 ) -> ViewDefinition:
     """The definition that selects, projects and joins the occurrences of a scope; its name and text are empty."""
-    condition = _conjunction(scope.conditions)
+    scope, conditions, outputs = joined_with_clocks(scope, outputs)
+    condition = _conjunction(conditions)
     if condition is not None:
         _check_condition(condition, scope)
     schema = pa.schema([field_of(output, scope) for output in outputs])
@@ -158,6 +161,7 @@ def result_key(
     outputs: Sequence[OutputColumn],
 ) -> tuple[str, ...]:
     """The names of outputs that are a key of the result, as few as can be; empty if there is none."""
+    occurrences = [one for one in occurrences if one.relation != CLOCK]  # which has one row
     if not all(shapes[one.alias].key for one in occurrences):
         return ()
     equalities = [*equalities_of(terms, shapes)]

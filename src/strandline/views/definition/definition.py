@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from strandline.changes import COUNTED, KEYED
 from strandline.storage import cached_property
+from strandline.tables import PREFIX
 from strandline.values import SIGNATURE_ALGORITHM
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 
 NO_COLUMNS = pa.schema([])
+CLOCK = f"{PREFIX}clock"
+"""The relation of one row that has the time."""
 QualifiedColumn = tuple[str, str]
 """An occurrence's alias and the name of a column."""
 
@@ -111,8 +114,13 @@ class ViewDefinition:
         """Each mention of a relation of the store, with the columns that are read of it; none means all of them."""
         for core in self.cores():
             for one in core.occurrences:
-                if one.relation not in core.operators:
+                if one.relation not in core.operators and one.relation != CLOCK:
                     yield one.relation, () if core.regenerated else core.columns_of(one.alias)
+
+    @cached_property
+    def reads_clock(self) -> bool:
+        """Whether what it shows depends on the time, and can be followed."""
+        return any(one.relation == CLOCK for core in self.cores() for one in core.occurrences)
 
     def conjuncts(self) -> Iterator[exp.Expr]:
         """The terms of the condition, all of which must hold."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from strandline.views.definition.definition import Operator, ViewDefinition
+from strandline.views.definition.clock import passage
+from strandline.views.definition.definition import CLOCK, Operator, ViewDefinition
 from strandline.views.definition.set_operations import UNION_ALL
 
 if TYPE_CHECKING:
@@ -30,12 +31,24 @@ def _core_lines(core: ViewDefinition) -> Iterator[str]:
     if only is not None and not where:
         yield from _operator_lines(only)
         return
-    names = " join ".join(one.relation for one in core.occurrences if one.relation not in core.operators)
+    tables = [one.relation for one in core.occurrences if one.relation not in core.operators]
+    names = " join ".join(name for name in tables if name != CLOCK)
     joined = f" from {names}" if names else ""
-    yield f"select {shown}{joined}{where}"
+    clock = f"; {_by_clock(core)}" if CLOCK in tables else ""
+    yield f"select {shown}{joined}{where}{clock}"
     for one in core.occurrences:
         if one.relation in core.operators:
             yield from (f"{_STEP}{line}" for line in _operator_lines(core.operators[one.relation]))
+
+
+def _by_clock(core: ViewDefinition) -> str:
+    """How the rows are found that the clock moves."""
+    found = [passage(core, one.alias, ("", "")) for one in core.occurrences if one.relation == CLOCK]
+    computed = {one.alias for one in core.occurrences if one.relation in core.operators}
+    if not all(one is not None and one.pages and one.alias not in computed for one in found):
+        return "where the clock moves all rows are looked through"
+    columns = dict.fromkeys(name for one in found if one is not None for name in one.pages)
+    return f"rows that the clock passes are found by the order of {', '.join(columns)}"
 
 
 def _operator_lines(operator: Operator) -> Iterator[str]:
@@ -71,13 +84,17 @@ def _meaning(core: ViewDefinition, tree: exp.Expr) -> exp.Expr:
 
     relations = {one.alias: one.relation for one in core.occurrences}
 
+    single = len([one for one in relations.values() if one != CLOCK]) == 1
+
     def meant(node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.Column):
             return node
+        if relations[node.table] == CLOCK:
+            return exp.CurrentTimestamp()
         operator = core.operators.get(relations[node.table])
         if operator is not None:
             return _column(operator, node.name)
-        return exp.column(node.name, table=None if len(relations) == 1 else node.table.split(".")[-1])
+        return exp.column(node.name, table=None if single else node.table.split(".")[-1])
 
     return tree.transform(meant)
 

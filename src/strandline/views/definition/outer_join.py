@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from strandline.views.definition.clock import reads_clock
 from strandline.views.definition.definition import NO_COLUMNS, Operator, QualifiedColumn, conjuncts, sql_text
-from strandline.views.definition.query_rows import OperatorInput, QueryRows, made_operator
+from strandline.views.definition.query_rows import OperatorInput, QueryRows, columns_in, made_operator
 from strandline.views.definition.scope import JoinClause, column
 
 if TYPE_CHECKING:
@@ -19,16 +20,24 @@ def outer_join(rows: QueryRows, right: QueryRows, join: JoinClause, later: Itera
     Equal columns of both sides make its parts. The side whose rows all stay is the first input, in which it is linear.
     """
     trees = [*join.conditions, *later]
-    sides = [(rows, rows.needed(trees)), (right, right.needed(trees))]
+    stated = [term for tree in join.conditions for term in conjuncts(tree)]
+    sides = [
+        (side, side.needed(trees), [one for one in stated if reads_clock(one) and all(map(side.has, columns_in(one)))])
+        for side in (rows, right)
+    ]
     if join.side == "RIGHT":
         sides.reverse()
-    inputs = [side.input(columns, f"i{place}", keyed=True) for place, (side, columns) in enumerate(sides)]
-    held: dict[QualifiedColumn, tuple[OperatorInput, str]] = {}
-    for (side, columns), given in zip(sides, inputs, strict=True):
-        held |= {(one.table, one.name): (given, given.name(side.means(one))) for one in columns}
-    terms = [_over_inputs(term, held) for tree in join.conditions for term in conjuncts(tree)]
+    names: dict[QualifiedColumn, str] = {}
+    held: dict[str, exp.Expr] = {}
+    inputs: list[OperatorInput] = []
+    for place, (side, columns, clocks) in enumerate(sides):
+        given = side.input([*columns, *clocks], f"i{place}", keyed=True)
+        inputs.append(given)
+        names |= {(one.table, one.name): given.name(side.means(one)) for one in columns}
+        held |= {sql_text(one): column(given.alias, given.name(side.means(one))) for one in (*columns, *clocks)}
+    terms = [_over_inputs(term, held) for term in stated]
     operator = _operator(join.side, inputs, terms, rows.scope.doing)
-    return rows.after(operator, {one: name for one, (_, name) in held.items()})
+    return rows.after(operator, names)
 
 
 def _operator(side: str, inputs: Sequence[OperatorInput], terms: Sequence[exp.Expr], doing: str) -> Operator:
@@ -56,14 +65,10 @@ def _operator(side: str, inputs: Sequence[OperatorInput], terms: Sequence[exp.Ex
     return made_operator(operator, kept, doing)
 
 
-def _over_inputs(tree: exp.Expr, held: dict[QualifiedColumn, tuple[OperatorInput, str]]) -> exp.Expr:
-    from sqlglot import exp
-
+def _over_inputs(tree: exp.Expr, held: Mapping[str, exp.Expr]) -> exp.Expr:
     def moved(node: exp.Expr) -> exp.Expr:
-        if not isinstance(node, exp.Column):
-            return node
-        given, name = held[node.table, node.name]
-        return column(given.alias, name)
+        known = held.get(sql_text(node))
+        return node if known is None else known.copy()
 
     return tree.transform(moved)
 

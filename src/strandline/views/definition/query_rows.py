@@ -15,6 +15,7 @@ import pyarrow as pa
 from strandline.errors import SchemaError, SqlError
 from strandline.tables import check_key_types
 from strandline.values import no_rows, unsteady_calls
+from strandline.views.definition.clock import joined_with_clocks, reads_clock
 from strandline.views.definition.core import core_definition, field_of, flattened
 from strandline.views.definition.definition import (
     Occurrence,
@@ -39,6 +40,16 @@ def columns_in(tree: exp.Expr) -> list[exp.Column]:
     from sqlglot import exp
 
     return list(tree.find_all(exp.Column))
+
+
+def read_by(tree: exp.Expr) -> list[exp.Expr]:
+    """What an aggregate reads of rows: columns, and expressions with the clock as wholes, which rows have values of."""
+    from sqlglot import exp
+
+    if not reads_clock(tree):
+        return [*columns_in(tree)]
+    around = (exp.AggFunc, exp.Filter, exp.Where, exp.Distinct, exp.Order, exp.Ordered, exp.IgnoreNulls)
+    return [one for child in tree.iter_expressions() for one in read_by(child)] if isinstance(tree, around) else [tree]
 
 
 def replaced(tree: exp.Expr, names: Mapping[str, str], alias: str) -> exp.Expr:
@@ -94,7 +105,7 @@ class OperatorInput:
         from sqlglot import exp
 
         def moved(node: exp.Expr) -> exp.Expr:
-            held = isinstance(node, exp.Column) and self.has(node)
+            held = (isinstance(node, exp.Column) or reads_clock(node)) and self.has(node)
             return column(self.alias, self.name(node)) if held else node
 
         return tree.transform(moved)
@@ -156,11 +167,15 @@ class QueryRows:
 
     def type(self, tree: exp.Expr) -> pa.DataType:
         """The type of an expression."""
-        return field_of(OutputColumn("value", self.means(tree)), self.scope).type
+        return self._field(tree).type
 
     def is_nullable(self, tree: exp.Expr) -> bool:
         """Whether an expression may be null."""
-        return bool(field_of(OutputColumn("value", self.means(tree)), self.scope).nullable)
+        return bool(self._field(tree).nullable)
+
+    def _field(self, tree: exp.Expr) -> pa.Field:
+        scope, _, (output,) = joined_with_clocks(self.scope, [OutputColumn("value", self.means(tree))])
+        return field_of(output, scope)
 
     def core(self, outputs: Iterable[OutputColumn]) -> ViewDefinition:
         """The definition that shows these expressions, given in terms of FROM."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from strandline.changes import COUNTED, Changes, ChangeSet, after_table, before_table
 from strandline.errors import InputError, SchemaError
-from strandline.views.definition import ViewDefinition
+from strandline.views.definition import CLOCK, ViewDefinition
 from strandline.views.relevance.relevance import Verdict, relevant
 from strandline.views.store_state import StoreState
 
@@ -41,7 +41,7 @@ def why(definition: ViewDefinition, state: StoreState, change: Any, relation: st
     if definition.regenerated:
         raise InputError(f"it is computed anew each time: {definition.regenerated}", doing=doing)
     chosen = _relation(definition, relation, doing)
-    schemas = {one: state.shape(one).schema for one in definition.relations}
+    schemas = {one: state.shape(one).schema for one in (*definition.relations, CLOCK)}
     cores = list(definition.cores())
     schemas |= {name: operator.schema for core in cores for name, operator in core.operators.items()}
     places = [(core, one.alias) for core in cores for one in core.occurrences if one.relation == chosen]

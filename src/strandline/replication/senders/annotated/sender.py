@@ -173,6 +173,7 @@ class AnnotatedPlan:
     method: str
     why: str
     anchored: bool = True
+    as_of: str | None = None
 
     def send(self, replica: CopyTarget, state: CopyState) -> tuple[CopyState, Sent]:
         site, copy = self.source.site, self.source.copy
