@@ -107,6 +107,13 @@ def test_a_command_that_needs_an_extra_names_it(extracts: Path, extra: str, word
     assert "mistake" not in ran.stderr
 
 
+@pytest.mark.parametrize("words", ["create shop", "diff a.csv --key id --state s", "diff a.csv b.csv --out c.changes"])
+def test_a_system_without_file_locks_is_named_in_a_sentence(extracts: Path, words: str) -> None:
+    ran = without(["fcntl", "resource"], run(words), extracts)
+    assert ran.returncode == 2
+    assert ran.stderr.endswith("can't lock files. Strandline runs on Linux and macOS; on Windows, use it inside WSL.\n")
+
+
 @pytest.mark.parametrize(
     ("extra", "program"),
     [

@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-TOOLS = ("hypothesis", "pytest<9.2", "pytest-xdist")
+TOOLS = ("hypothesis", "pandas", "pytest<9.2", "pytest-xdist")
 CORE_TESTS = ("tests/values/test_matching.py", "tests/changes/test_laws.py", "tests/differential/test_comparators.py")
 CORE_TESTS += ("tests/relations/test_open_text.py", "tests/store/test_queries.py", "tests/pages/test_basics.py")
 LAKE_TESTS = (
@@ -29,6 +29,7 @@ LAKE_TESTS = (
     "tests/replication/test_lake_tables.py",
 )
 SPARK_TESTS = ("tests/differential/test_diff_on_spark.py", "tests/changes/test_on_spark.py")
+SPARK_TESTS += ("tests/spark_source/test_on_spark.py",)
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,11 @@ class Trial:
 
 
 TRIALS = (
-    Trial("core-lowest", "3.11", (), CORE_TESTS, lowest=True),
+    Trial("core-lowest", "3.11", ("fast",), CORE_TESTS, lowest=True),
     Trial("lakes-lowest", "3.11", ("delta", "iceberg", "fast"), LAKE_TESTS, lowest=True),
     Trial("spark-lowest", "3.11", ("spark",), SPARK_TESTS, lowest=True),
-    Trial("spark-4.0", "3.11", (), SPARK_TESTS, versions=("pyspark[connect]==4.0.*",)),
-    *(Trial(f"core-{python}", python, (), CORE_TESTS) for python in PYTHONS),
+    Trial("spark-4.1", "3.11", (), SPARK_TESTS, versions=("pyspark[connect]==4.1.*",)),
+    *(Trial(f"core-{python}", python, ("fast",), CORE_TESTS) for python in PYTHONS),
     Trial("lakes", "3.12", ("delta", "iceberg", "fast"), LAKE_TESTS),
     Trial("spark", "3.12", ("spark",), SPARK_TESTS),
 )

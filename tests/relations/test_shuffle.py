@@ -184,3 +184,15 @@ def test_rows_that_only_the_driver_has_are_handed_to_spark_up_to_a_limit(
         monkeypatch.setattr(shuffle, "HANDED_LIMIT", 1)
         with pytest.raises(InputError, match=r"on this machine alone.*STRANDLINE_SPOOL"):
             run_exchanged(mixed, compare_pair, template, running, "comparing")
+
+
+@pytest.mark.parametrize("limit", [None, 1000])
+def test_a_task_may_get_several_buckets(numbered: tuple[Exchange, Spool], tmp_path: Path, limit: int | None) -> None:
+    """As it is before PySpark 4.1."""
+    exchange, spool = numbered
+    items = [{**cut_of(exchange, 0), "scans": [scan.to_json()]} for scan in exchange.sides[0].scans]
+    values = ScanSplitting(items)(iter([pa.record_batch({"id": list(range(len(items)))})]))
+    (tmp_path / "worker").mkdir()
+    unpack = unpacking_of(exchange, {"rows": {BUCKET_SCANS: 0}}, limit)
+    together = {number: rows_of(item) for number, item in unpack(values, str(tmp_path / "worker"))}
+    assert [together[number] for number in sorted(together)] == list(unpacked(exchange, spool, limit))

@@ -19,7 +19,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-import resource
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,6 +60,10 @@ def task_memory() -> int:
     Less where the process has a limit of its own, as Spark's `spark.executor.pyspark.memory` gives it.
     """
     share = machine_memory() // 2 // (os.cpu_count() or 1)
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows
+        return share
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return share if limit == resource.RLIM_INFINITY else min(share, limit // 2)
 

@@ -140,7 +140,8 @@ def _by_shuffle(
         return []
     values = functools.reduce(lambda one, other: one.unionAll(other), some)
     with _small_batches(runner.spark):
-        shuffled = values.repartitionById(exchange.buckets, "bucket")
+        # PySpark 4.0 can't say which partition a row goes to: there one may get several buckets, and another none.
+        shuffled = getattr(values, "repartitionById", values.repartition)(exchange.buckets, "bucket")
         return runner.run_partitions(kernel, shuffled, unpacking_of(exchange, template), spool, title)
 
 
@@ -277,7 +278,7 @@ def _told(values: Iterator[pa.RecordBatch], item: WorkItem) -> Iterator[pa.Recor
 
 @dataclass(frozen=True)
 class Unpacking:
-    """What a task does with the values of a bucket: items for its kernel, of rows on the worker's disk. It is pickled.
+    """What a task does with the values of its buckets: items for its kernel, of rows on the worker's disk. Pickled.
 
     `limit` is how many bytes of rows an item may have before they are cut by a second hash, but for rows that are
     cut by ranges; by default a third of what a task may use.
@@ -290,9 +291,10 @@ class Unpacking:
     limit: int | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch], folder: str) -> Iterator[tuple[int, WorkItem]]:
-        bucket, sides = self._receive(batches, folder)
-        if bucket is None:
-            return
+        for bucket, received in self._receive(batches, folder).items():
+            yield from self._items(bucket, [side.close() for side in received], os.path.join(folder, str(bucket)))
+
+    def _items(self, bucket: int, sides: list[list[Scan]], folder: str) -> Iterator[tuple[int, WorkItem]]:
         template = json.loads(self.template)
         size = sum(scan.bytes for scans in sides for scan in scans)
         cuts = min(-(-size // (self.limit or task_memory() // 3)), _MOST_CUTS)
@@ -304,21 +306,24 @@ class Unpacking:
             if any(piece):
                 yield bucket * _MOST_CUTS + place, _filled(template, piece)
 
-    def _receive(self, batches: Iterator[pa.RecordBatch], folder: str) -> tuple[int | None, list[list[Scan]]]:
-        """The rows as they come, written to one file for each side; the bucket's number, None if nothing came."""
-        bucket = None
-        received = [
-            _Received(os.path.join(folder, f"side-{number}.arrow"), schema_from_text(text))
-            for number, text in enumerate(self.schemas)
-        ]
+    def _receive(self, batches: Iterator[pa.RecordBatch], folder: str) -> dict[int, list[_Received]]:
+        """The rows as they come, for each bucket written to one file for each side."""
+        buckets: dict[int, list[_Received]] = {}
         for batch in batches:
             for row in range(batch.num_rows):
                 bucket, side, origin, place = (batch.column(column)[row].as_py() for column in range(4))
                 data = batch.column(4)[row].as_buffer()
                 if side == REFUSED:
                     raise StrandlineError.from_json(json.loads(data.to_pybytes()))
-                received[side].write((origin, place), data)
-        return bucket, [side.close() for side in received]
+                if bucket not in buckets:
+                    buckets[bucket] = self._files(os.path.join(folder, str(bucket)))
+                buckets[bucket][side].write((origin, place), data)
+        return buckets
+
+    def _files(self, folder: str) -> list[_Received]:
+        os.makedirs(folder, exist_ok=True)
+        paths = (os.path.join(folder, f"side-{number}.arrow") for number in range(len(self.schemas)))
+        return [_Received(path, schema_from_text(text)) for path, text in zip(paths, self.schemas, strict=True)]
 
     def _cut(self, number: int, scans: list[Scan], cuts: int, folder: str) -> list[list[Scan]]:
         """The rows of one side in `cuts` buckets by another hash."""

@@ -43,7 +43,7 @@ from strandline.spark_source.readers import (
     view_schema,
     what_if_schema,
 )
-from strandline.spark_source.stream import COMMIT, ChangeStream, RefusedStream
+from strandline.spark_source.stream import COMMIT, ChangeStream, RefusedStream, check_version
 from strandline.spark_source.writer import TableWriter, check_write
 from strandline.values import spark_struct
 
@@ -91,6 +91,7 @@ class TableSource(DataSource):  # type: ignore[misc]
             return RefusedStream(error)
 
     def _stream(self) -> tuple[str, pa.Schema]:
+        check_version()
         url_and_columns: tuple[str, pa.Schema] = call_leases(
             self.lease_server, Leases.stream_columns, stream_request(self.options)
         )

@@ -10,22 +10,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.types as pt
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from strandline.changes import read_batches
 from strandline.engine import cut_by_bytes
@@ -40,13 +29,17 @@ from strandline.values import is_plain_text, quoted, quoted_text, spark_table
 from strandline.views import JoinRunner, KnownViews, StoreState, Subscription, instant_at, regenerate, subscribe
 from strandline.whatif import WhatIfRelation, is_what_if, relation_of
 
-_COMPARISONS: dict[type[Filter], str] = {
-    EqualTo: "=",
-    GreaterThan: ">",
-    GreaterThanOrEqual: ">=",
-    LessThan: "<",
-    LessThanOrEqual: "<=",
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+_COMPARISONS = {
+    "EqualTo": "=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
 }
+"""By the names of Spark's filters: PySpark 4.0 has no such classes."""
 
 
 def condition_of(filter_: Filter, schema: pa.Schema) -> str | None:
@@ -58,17 +51,17 @@ def condition_of(filter_: Filter, schema: pa.Schema) -> str | None:
     if len(path) != 1 or path[0] not in schema.names:
         return None
     column = quoted(path[0])
-    kind = schema.field(path[0]).type
-    if isinstance(filter_, IsNull):
+    kind, name = schema.field(path[0]).type, type(filter_).__name__
+    if name == "IsNull":
         return f"{column} IS NULL"
-    if isinstance(filter_, IsNotNull):
+    if name == "IsNotNull":
         return f"{column} IS NOT NULL"
-    if isinstance(filter_, In):
+    if name == "In":
         literals = [_literal(value, kind) for value in filter_.value if value is not None]
         if not literals or any(literal is None for literal in literals):
             return None
         return f"{column} IN ({', '.join(literal for literal in literals if literal is not None)})"
-    operator = _COMPARISONS.get(type(filter_))
+    operator = _COMPARISONS.get(name)
     if operator is None:
         return None
     literal = _literal(getattr(filter_, "value", None), kind)

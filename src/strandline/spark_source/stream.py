@@ -12,17 +12,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from strandline.changes import Changes, read_batches
-from strandline.errors import NotFound, SnapshotExpired, StrandlineError
+from strandline.errors import EngineError, NotFound, SnapshotExpired, StrandlineError
 from strandline.pages import parse_at
 from strandline.spark_source.options import BEGINNING, StreamRequest, without_traceback
 from strandline.spark_source.readers import batches
 from strandline.store import Store
 from strandline.store import open as open_store
 from strandline.views import ChangeFeed, FeedOffset, FirstSplit, inserts
+
+try:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+except ModuleNotFoundError:  # before PySpark 4.2, which `check_version` refuses
+    SupportsTriggerAvailableNow = object
 
 COMMIT = "_commit"
 """The commit up to which the batch of a row goes."""
@@ -149,6 +154,13 @@ class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return iter(())
+
+
+def check_version() -> None:
+    """Before PySpark 4.2 Spark does not say from where a batch goes on."""
+    if SupportsTriggerAvailableNow is object:
+        hint = "Use PySpark 4.2 or newer, or read changes in batches with the option since"
+        raise EngineError(f"PySpark {pyspark.__version__} is too old for it", doing="following changes", hint=hint)
 
 
 def stream_schema(store: Store, request: StreamRequest) -> pa.Schema:

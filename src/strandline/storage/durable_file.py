@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from strandline.storage.file_lock import check_system
 from strandline.storage.object_file import is_object_url, put_object
 
 StrPath = str | os.PathLike[str]
@@ -25,6 +26,7 @@ StrPath = str | os.PathLike[str]
 
 def flush(path: StrPath) -> None:
     """Makes durable what a file holds, or which names a folder has."""
+    check_system(path)
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -11,7 +11,6 @@ gets the lock of a file looks whether that is the file which stands at its path,
 from __future__ import annotations
 
 import datetime as dt
-import fcntl
 import os
 import socket
 import stat
@@ -19,7 +18,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from strandline.errors import StorageBusy
+from strandline.errors import StorageBusy, StorageError
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows: what neither locks nor keeps anything may work there
+    fcntl = None  # type: ignore[assignment]
 
 LIMIT = 600.0
 """Seconds for which a lock is waited for unless another limit is given."""
@@ -27,6 +31,16 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.0005, 0.01
 """Seconds between two looks at a lock that somebody has."""
 
 StrPath = str | os.PathLike[str]
+
+
+def check_system(path: StrPath) -> None:
+    """Where nothing can be locked, nothing is kept either."""
+    if fcntl is None:
+        raise StorageError(
+            "this system can't lock files",
+            doing=f"keeping {os.fspath(path)}",
+            hint="Strandline runs on Linux and macOS; on Windows, use it inside WSL",
+        )
 
 
 @contextmanager
@@ -38,6 +52,7 @@ def locked(
 
     A lock that somebody has is a `StorageBusy` after `limit` seconds; without `wait` a `BlockingIOError` at once.
     """
+    check_system(path)
     end = time.monotonic() + limit
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     while True:

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost, Unanswered
 from strandline.storage.durable_file import flush, write_flushed, write_pieces
-from strandline.storage.file_lock import locked
+from strandline.storage.file_lock import check_system, locked
 from strandline.storage.seam import Storage, Stored, Token, checked_name, require_auditing
 from strandline.storage.swap_folder import SwapFolder
 from strandline.storage.threads import together
@@ -66,6 +66,7 @@ class LocalStorage:
     """Objects as files below `root`. Safe for many threads and many processes on one machine."""
 
     def __init__(self, root: str | os.PathLike[str], lock_limit: float = SWAP_LIMIT) -> None:
+        check_system(root)
         self.lock_limit = lock_limit
         self._root = Path(root).absolute()
         self._text = f"{self._root}/"

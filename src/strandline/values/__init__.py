@@ -54,7 +54,7 @@ from strandline.values.signatures import (
     signature,
     validity,
 )
-from strandline.values.spark_types import spark_schema, spark_struct, spark_table
+from strandline.values.spark_types import arrow_schema_of, spark_schema, spark_struct, spark_table
 from strandline.values.text import TextGuess, convert_text, guess_type
 from strandline.values.type_unification import (
     Incomparable,
@@ -89,6 +89,7 @@ __all__ = [
     "Positions",
     "Scheme",
     "TextGuess",
+    "arrow_schema_of",
     "bits",
     "byte_ranges",
     "check_microseconds",

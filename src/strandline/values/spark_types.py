@@ -6,6 +6,7 @@ that Spark can't hold at all is refused before any job. Every field becomes null
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -60,6 +61,14 @@ def spark_struct(schema: pa.Schema) -> StructType:
         from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(target, prefer_timestamp_ntz=True)
+
+
+def arrow_schema_of(struct: StructType) -> pa.Schema:
+    """The types in which Spark gives rows of its schema to Arrow, instants in UTC."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    zoned = "timezone" in inspect.signature(to_arrow_schema).parameters  # before PySpark 4.2 they always are in UTC
+    return to_arrow_schema(struct, timezone="UTC") if zoned else to_arrow_schema(struct)
 
 
 def spark_table(table: pa.Table) -> pa.Table:

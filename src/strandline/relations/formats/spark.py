@@ -26,6 +26,7 @@ from strandline.relations.read_options import ReadOptions
 from strandline.relations.relation import Relation, ScannedRelation, Split
 from strandline.relations.scan import Scan, schema_from_text, schema_to_text
 from strandline.relations.schema import check_names, conform, relation_schema, with_types
+from strandline.values import arrow_schema_of
 
 NAME = "a Spark DataFrame"
 SPARK_TABLE = "spark:"
@@ -134,10 +135,9 @@ def frame_columns(frame: Any, names: Sequence[str]) -> Any:
 def _arrow_schema(frame: Any) -> pa.Schema | None:
     """The types in which Spark gives the rows to Arrow, instants in UTC; None where it can't."""
     from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_schema
 
     try:
-        return relation_schema(to_arrow_schema(frame.schema, timezone="UTC"))
+        return relation_schema(arrow_schema_of(frame.schema))
     except PySparkException:
         return None
 
