@@ -164,7 +164,7 @@ ROWS = st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 3)), TIMES), max_s
 MOVES = st.sampled_from([0.0, 0.25, 0.25, 0.5, 1.0, 1.0, 3.0, 31.0, -0.25, -1.0, 0.1])
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(18))
 @given(
     st.sampled_from(VIEWS),
     st.lists(CONDITIONS, min_size=2, max_size=2),

@@ -46,7 +46,7 @@ KINDS = [
 JOINS = ("full", "left", "right", "inner")
 THREE = [
     f"select a.i as ai, b.i as bi, k, c.j as cj from a {x} join b on a.i = b.i {y} join c on a.j = c.j"
-    for x, y in itertools.product(JOINS[:3], JOINS)
+    for x, y in itertools.pairwise((*JOINS, "left", "full", "right"))
 ]
 NESTED = [
     f"select a.i as ai, b.i as bi, c.j as cj, d.i as di from (a {x} join b on a.i = b.i) {y} join "
