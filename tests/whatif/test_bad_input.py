@@ -157,6 +157,29 @@ def test_the_future_is_neither_purged_nor_read() -> None:
             w.to_arrow(as_of="nowhere")
 
 
+def test_a_date_before_the_log_of_a_branch_is_refused() -> None:
+    with shop() as store:
+        w = made(store)
+        w.update(where="id = 1", set={"v": "-1"})
+        then = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
+        assert w.to_arrow(as_of=then).num_rows == 5, "nothing was changed then"
+        branch = store.branch("b").what_if("w")
+        for refused in (lambda: branch.to_arrow(as_of=then), lambda: branch.purge(before=then)):
+            with pytest.raises(InputError, match="does not reach back"):
+                refused()
+        assert branch.to_arrow(as_of=dt.datetime.now(dt.UTC)).equals(w.to_arrow())
+
+
+def test_a_what_if_under_a_view_is_not_dropped() -> None:
+    with shop() as store:
+        w = made(store)
+        store.view("v", "select id from w")
+        with pytest.raises(InUse, match="could not be read any more") as refused:
+            w.drop()
+        assert "changing what-ifs" in str(refused.value)
+        assert "cascade" not in str(refused.value)
+
+
 def test_reading_as_of_a_date_before_a_purge_is_refused() -> None:
     with shop() as store:
         w = made(store)

@@ -310,12 +310,21 @@ def _commit_of_snapshot(home: WhatIfHost, snapshot: Any, doing: str) -> int:
         return int(held.commit)
 
 
+def _commit_before(home: WhatIfHost, when: dt.datetime, doing: str) -> int:
+    log = home.pages.log()
+    earlier = [entry.commit for entry in log if entry.when <= when.timestamp()]
+    if not earlier and log[0].kind != "create":  # the log of a branch begins where it was forked, and logs are cut
+        begins = f"{dt.datetime.fromtimestamp(log[0].when, dt.UTC):%Y-%m-%d %H:%M:%S} UTC"
+        why = f"the log begins at {begins}, and does not reach back to {when}"
+        raise InputError(why, doing=doing, hint="Give a commit number, or a snapshot")
+    return int(earlier[-1]) if earlier else 0
+
+
 def commit_of(home: WhatIfHost, when: Any, doing: str) -> int:
     """The commit that a date means: a number, a snapshot or its name, or a datetime: the last commit before it."""
     now = int(home.pages.refresh_if_idle().commit)
     if isinstance(when, dt.datetime):
-        earlier = [entry.commit for entry in home.pages.log() if entry.when <= when.timestamp()]
-        return int(earlier[-1]) if earlier else 0
+        return _commit_before(home, when, doing)
     if isinstance(when, str):
         named = [snapshot.commit for snapshot in home.pages.snapshots() if snapshot.name == when]
         if not named:
