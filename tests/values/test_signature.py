@@ -57,6 +57,15 @@ def test_long_columns_are_hashed_block_by_block_without_a_seam() -> None:
     assert [whole[n] for n in chosen] == oracle_signature([c.take(pa.array(chosen)) for c in columns], SEED)
 
 
+def test_long_texts_and_lists_are_hashed_alike_beside_many_rows_and_alone() -> None:
+    lengths = [0, 7, 8, 9, 200, 201, *range(40)]
+    texts = pa.array(["é" * length for length in lengths])
+    lists = pa.array([list(range(length)) for length in lengths])
+    whole = both([texts, lists])
+    assert whole == oracle_signature([texts, lists], SEED)
+    assert whole == [both([texts.slice(row, 1), lists.slice(row, 1)])[0] for row in range(len(lengths))]
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [

@@ -149,6 +149,31 @@ def test_verify_finds_what_the_way_that_copied_got_wrong(source: Source, monkeyp
     assert copy.verify().equal
 
 
+def test_generated_columns_are_copied_restrict_and_follow_what_they_are_made_of(sqlite: Source) -> None:
+    sqlite.run("CREATE TABLE t (id INTEGER PRIMARY KEY, v INT, g INT AS (v * 2), h TEXT AS ('x' || v) STORED, z)")
+    sqlite.run("INSERT INTO t (id, v) VALUES (1, 5), (2, 6), (3, 7)")
+    here, urls = base(sqlite.url, "t"), [sqlite.target("sqlite", name) for name in ("all", "some")]
+    copies = [here.replicate(urls[0]), here.replicate(urls[1], columns=["id", "g"], where="g > 11 AND h <> 'x9'")]
+    for sql in ("SELECT 1", "UPDATE t SET v = v + 2", "ALTER TABLE t ADD COLUMN n INTEGER AS (v * v)"):
+        sqlite.run(sql)
+        for copy in copies:
+            copy.refresh("differential")
+            assert copy.verify().equal
+        assert rows_at(urls[0]) == sqlite.run("SELECT id, v, g, h, z FROM t")
+        assert rows_at(urls[1]) == sqlite.run("SELECT id, g FROM t WHERE g > 11 AND h <> 'x9'")
+
+
+def test_a_long_text_is_copied_and_compared_and_not_quoted(sqlite: Source) -> None:
+    sqlite.run("CREATE TABLE t (id INTEGER PRIMARY KEY, s TEXT, b BLOB)")
+    sqlite.run(f"INSERT INTO t VALUES (1, '{'é' * 500_000}', zeroblob(500000))")
+    copy = base(sqlite.url, "t").replicate(sqlite.target("sqlite", "copy"))
+    assert copy.verify().equal
+    sqlite.run("UPDATE t SET b = s")
+    with pytest.raises(StorageError, match="'b' holds a value that is no binary: 'ééé") as refused:
+        copy.refresh()
+    assert len(str(refused.value)) < 500
+
+
 def test_columns_of_no_type_keep_every_digit_and_refuse_bytes(sqlite: Source) -> None:
     sqlite.run("CREATE TABLE t (id INTEGER PRIMARY KEY, n DECIMAL(20, 2))")
     numbers = [12345678901234.56, 12345678901234.57, 0.1 + 0.2, 0.3, 9007199254740991.5, 1e300, -2.5]

@@ -64,12 +64,13 @@ class SqliteDatabase(Database):
         self._connection.executemany(f"INSERT INTO temp.{quoted(name)} VALUES ({places})", zip(*columns, strict=True))
 
     def columns(self, table: str, schema: str | None = None) -> list[tuple[str, str]]:
-        return [(row[1], row[2].lower()) for row in self.execute(f"PRAGMA table_info({quoted(table)})")]
+        """Generated columns too, and no hidden ones of virtual tables: what a `SELECT *` gives."""
+        rows = self.execute(f"PRAGMA table_xinfo({quoted(table)})")
+        return [(row[1], row[2].lower()) for row in rows if row[6] != 1]
 
     def columns_to_read(self, table: str, schema: str | None = None) -> list[tuple[str, str]]:
-        """Generated columns too. What a declaration leaves open (`numeric`, `date`, nothing) the values tell."""
-        rows = self.execute(f"PRAGMA table_xinfo({quoted(table)})")
-        declared = {row[1]: row[2].lower() for row in rows if row[6] != 1}  # hidden columns of virtual tables
+        """What a declaration leaves open (`numeric`, `date`, nothing) the values tell."""
+        declared = dict(self.columns(table, schema))
         kinds = self._kinds([name for name, kind in declared.items() if not _tells_type(kind)], quoted(table))
         return [(name, _declared(kinds[name], kind) if name in kinds else kind) for name, kind in declared.items()]
 
@@ -135,7 +136,7 @@ def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
         values = [math.nan if value == NAN else value for value in values]
     try:
         if strange:
-            raise pa.ArrowTypeError(repr(strange[0]))
+            raise pa.ArrowTypeError(repr(strange[0])[:60])
         return pa.array(values, field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise StorageError(

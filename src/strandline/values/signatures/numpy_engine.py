@@ -23,6 +23,9 @@ STRUCT = 0xA0761D6478BD642F
 NOT_A_NUMBER = 0x7FF8000000000000
 
 BLOCK_ROWS = 1 << 14
+FEW_ROWS = 32
+"""Words of so few rows are mixed sooner one by one, as Python's integers, than in arrays: long texts stand alone."""
+_MASK = 2**64 - 1
 _M1 = np.uint64(0xBF58476D1CE4E5B9)
 _M2 = np.uint64(0x94D049BB133111EB)
 _S27, _S30, _S31, _S32 = (np.uint64(shift) for shift in (27, 30, 31, 32))
@@ -101,32 +104,45 @@ def hash_bytes(offsets: Offsets, data: npt.NDArray[np.uint8], seed: int) -> Word
     starts -= int(offsets[0])
     # Every byte position read as the start of a word: an overlapping view, nothing is copied.
     words = np.ndarray(shape=(len(padded) - 7,), dtype="<u8", buffer=padded, strides=(1,))
-    at, left = np.arange(len(s)), lengths
-    place = starts
-    while True:
-        if (done := left <= 0).any():
-            going = np.flatnonzero(~done)
-            at, left, place = at[going], left[going], place[going]
-        if not len(at):
-            return s
-        s[at] = mix(s[at] ^ (words[place] & _KEEP[np.minimum(left, 8)]))
-        left, place = left - 8, place + 8
+    _fold_runs(s, words, starts, lengths // 8, 8)
+    rest = lengths % 8
+    at = np.flatnonzero(rest)
+    s[at] = mix(s[at] ^ (words[(starts + lengths - rest)[at]] & _KEEP[rest[at]]))
+    return s
 
 
 def hash_lists(offsets: Offsets, elements: Words, seed: int) -> Words:
     """As `hash_bytes`, with the element hashes for words. `offsets` count from the start of `elements`."""
-    place = offsets[:-1].astype(np.int64)
-    left = np.diff(offsets).astype(np.int64)
-    s = length_words(left, seed)
+    lengths = np.diff(offsets).astype(np.int64)
+    s = length_words(lengths, seed)
+    _fold_runs(s, elements, offsets[:-1].astype(np.int64), lengths, 1)
+    return s
+
+
+def _fold_runs(s: Words, words: Words, place: npt.NDArray[np.int64], left: npt.NDArray[np.int64], step: int) -> None:
+    """s = m(s ⊕ w) for each of the `left` words of a row, which begin at `place` and are `step` apart."""
     at = np.arange(len(s))
     while True:
         if (done := left <= 0).any():
             going = np.flatnonzero(~done)
             at, left, place = at[going], left[going], place[going]
-        if not len(at):
-            return s
-        s[at] = mix(s[at] ^ elements[place])
-        left, place = left - 1, place + 1
+        if len(at) <= FEW_ROWS:
+            break
+        s[at] = mix(s[at] ^ words[place])
+        left, place = left - 1, place + step
+    for row, start, count in zip(at.tolist(), place.tolist(), left.tolist(), strict=True):
+        s[row] = _chained(int(s[row]), words[start : start + count * step : step])
+
+
+def _chained(s: int, words: Words) -> int:
+    """s = m(s ⊕ w) for one word after the other."""
+    for start in range(0, len(words), BLOCK_ROWS):
+        for word in words[start : start + BLOCK_ROWS].tolist():
+            s ^= word
+            s = (s ^ s >> 30) * 0xBF58476D1CE4E5B9 & _MASK
+            s = (s ^ s >> 27) * 0x94D049BB133111EB & _MASK
+            s ^= s >> 31
+    return s
 
 
 def length_words(lengths: npt.NDArray[np.int64], seed: int) -> Words:

@@ -101,7 +101,8 @@ def signature(columns: Sequence[Column], seed: int, engine: EngineName = "auto")
     rows = _rows(columns)
     for column in columns:
         kind_of(column.type)
-    chosen = _engine(engine, rows * len(columns))
+    # A long text is as much work as its words are.
+    chosen = _engine(engine, max(rows * len(columns), sum(column.nbytes for column in columns) // 8))
     h = np.full(rows, mix(seed), dtype=np.uint64)
     for start in range(0, rows, chosen.BLOCK_ROWS):
         part = h[start : start + chosen.BLOCK_ROWS]
