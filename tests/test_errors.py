@@ -29,6 +29,14 @@ def test_an_error_comes_back_from_json_as_it_was() -> None:
     assert not NotFound.retryable
 
 
+def test_what_drivers_quote_is_cut_in_the_middle() -> None:
+    error = StrandlineError(f"no number: '{'x' * 1_000_000}' in row 7", doing="reading", hint="Mend it")
+    assert len(error.why) == 2_000
+    assert str(error).startswith("reading: no number: 'xxx")
+    assert str(error).endswith("x' in row 7. Mend it.")
+    assert str(StrandlineError.from_json(error.to_json())) == str(error)
+
+
 def test_what_was_being_done_starts_small_everywhere() -> None:
     source = Path(strandline.errors.__file__).parent
     capital = re.compile(r"""\bdoing ?= ?f?"[A-Z][a-z]""")

@@ -46,7 +46,8 @@ class StrandlineError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, why: str, *, doing: str = "", hint: str = "") -> None:
-        self.why = why
+        # What drivers say may quote a whole value: its middle is left out.
+        self.why = why if len(why) <= 2_000 else f"{why[:1_000]}…{why[-999:]}"
         self.doing = doing
         self.hint = hint
         super().__init__(self.message())
