@@ -119,6 +119,13 @@ def test_views_and_copies_have_what_the_file_says_of_them(command: Command, shop
     command("run", "shop.toml")
     with sl.open(shop.folder / "shop.store") as store:
         assert store.copy("shop.cheap").record.last["method"] == "full"
+    shop.write(FILE + view + 'stored = true\nmaintain = "deferred"\n' + replica)
+    command("run", "shop.toml")
+    with sl.open(shop.folder / "shop.store") as store:
+        assert store.views()[0].stored
+        assert store.view("cheap").lag.commits == 0
+        assert store.view("cheap").verify()
+    assert command("plan", "shop.toml", "--json").json["views"] == {"cheap": "as it is"}
     shop.write(FILE + view + replica)
     assert command("plan", "shop.toml", "--json").json["views"] == {"cheap": "defined anew"}
     command("run", "shop.toml")

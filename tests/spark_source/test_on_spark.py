@@ -82,6 +82,14 @@ def test_a_view_is_a_table_of_its_rows(registered: Any, shop: Store) -> None:
     assert shop.query(joined, runner="spark").to_pylist() == shop.query(joined, runner="inline").to_pylist()
 
 
+def test_a_stored_view_is_read_like_the_table_that_it_is(registered: Any, shop: Store) -> None:
+    view = shop.view("sums", "select qty, count(*) as n from orders group by qty", stored=True)
+    frame = registered.read.format("strandline").option("table", "sums").load(shop.url)
+    assert frame.columns == ["qty", "n"]
+    assert sorted(frame.collect()) == sorted(map(tuple, (row.values() for row in view.to_arrow().to_pylist())))
+    assert view.to_spark().count() == view.to_arrow().num_rows
+
+
 def test_changes_are_rows(registered: Any, shop: Store) -> None:
     shop.table("orders").delete(where="id = 20")
     changes = orders(registered, shop, since="monday")

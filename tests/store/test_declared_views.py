@@ -57,6 +57,19 @@ def test_a_function_is_a_view_with_its_name_and_its_words(store: Store, tmp_path
     assert store.log()[-1] == before  # declared again, as it is: nothing is written
 
 
+def test_a_declared_view_may_be_stored(store: Store) -> None:
+    @sl.materialized_view(store, stored=True, maintain="deferred", target_lag="10m")
+    def small() -> str:
+        return TEXTS["a"]
+
+    (listed,) = store.views()
+    assert (listed.stored, listed.target_lag, store.tables()) == (True, 600.0, ["small", "t"])
+    store.table("t").delete(where="k = 1")
+    assert (store.refresh()["small"].messages, small.to_arrow().num_rows) == (1, 8)
+    with pytest.raises(InputError, match="stored=True"):
+        sl.materialized_view(store, name="n", target_lag="1h")(lambda: TEXTS["a"])
+
+
 def test_what_is_missing_is_told_at_the_run(store: Store) -> None:
     late = sl.materialized_view(store, name="late")(lambda: "select k from tomorrow")
     with pytest.raises(NotFound, match="'late'"):

@@ -55,6 +55,34 @@ def test_a_view_is_made_copied_refreshed_and_dropped(command: Command, shop: str
     assert command("view", "list", shop, "--json").json == {"views": []}
 
 
+def test_a_stored_view_is_made_read_and_refreshed(command: Command, shop: str) -> None:
+    made = command("view", "create", shop, "cheap", CHEAP, "--stored", "--maintain", "deferred", "--target-lag", "1h")
+    assert "2 rows are stored; refresh brings them up to date" in made.err
+    counts = "select count(*) as n, sum(price) as s from orders"
+    assert command("view", "create", shop, "sums", counts, "--stored", "--json").json["rows"] == 1
+    with open(shop) as store:
+        store.table("orders").update(where="id = 2", set={"price": "2"})
+    asked = command("query", shop, "select count(*) as n from cheap", "--json")
+    assert asked.json["rows"] == [{"n": 2}]
+    assert "cheap is as of commit" in asked.err
+    assert command("query", shop, "select s from sums", "--json").json["rows"] == [{"s": 6.0}]
+    listed = command("view", "list", shop, "--json").json["views"]
+    assert [(one["name"], one["stored"], one["behind"] > 0) for one in listed] == [
+        ("cheap", True, True),
+        ("sums", True, False),
+    ]
+    assert command("refresh", shop, "--due", "--json").json == {"copies": {}}
+    assert "difference, 1 rows" in command("refresh", shop, "cheap", "--explain").out
+    done = command("refresh", shop, "--all", "--verify", "--json").json["copies"]
+    assert {name: (one["method"], one["equal"]) for name, one in done.items()} == {
+        "cheap": ("difference", True),
+        "sums": ("nothing", True),
+    }
+    assert "as of" not in command("query", shop, "select count(*) as n from cheap").err
+    assert command("drop", shop, "table", "sums", "--confirm").code == 2
+    assert command("view", "drop", shop, "sums").code == 0
+
+
 def test_a_copy_and_a_stream_can_be_forgotten(command: Command, shop: str, tmp_path: Path) -> None:
     target = tmp_path / "c.db"
     assert command("replicate", shop, "orders", f"sqlite:///{target}#cheap", "--keep", "12h").code == 0

@@ -166,7 +166,7 @@ def test_a_counted_copy_made_with_older_signatures_is_signed_anew(
     with monkeypatch.context() as older:
         older.setattr("strandline.views.definition.definition.SIGNATURE_ALGORITHM", "sl0")
         older.setattr(ViewDefinition, "fingerprint", property(vars(ViewDefinition)["fingerprint"].func))  # not kept
-        for module in ("replication.definition", "replication.verification", "views.difference_table"):
+        for module in ("tables.row_layout", "replication.verification", "views.difference_table"):
             older.setattr(f"strandline.{module}.row_signatures", lambda *given: ~row_signatures(*given))
         copy = store.view("v", query, maintain=maintain).replicate(place.url)
         store.table("orders").delete(where="id = 3")

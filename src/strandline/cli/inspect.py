@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from strandline.cli.output import emit_json, running, say
+from strandline.cli.output import complain, emit_json, running, say, span
 from strandline.cli.store_access import (
     STATE,
     control,
@@ -27,6 +27,7 @@ from strandline.engine import byte_count
 
 if TYPE_CHECKING:
     from strandline.pages import Holding, Part
+    from strandline.store import Store
 
 
 @click.command()
@@ -61,6 +62,7 @@ def query(
 
     with tables_of(store, version) as opened:
         rows = opened.query(sql, at=parse_at(opened.pages, at), runner=runner)
+        _tell_of_old_rows(opened, sql, at)
     if out is not None:
         write_rows(rows, out)
         if as_json:
@@ -76,6 +78,19 @@ def query(
     if len(shown) < len(rows):
         say(f"{len(shown):,} of {len(rows):,} rows; --limit 0 prints all.")
     return 0
+
+
+def _tell_of_old_rows(store: Store, sql: str, at: str | None) -> None:
+    """Say of which commit rows of stored views are that no commit keeps, where they are behind."""
+    if at is not None:
+        return
+    from strandline.views import relations_named
+
+    named = {name.lower() for name in relations_named(sql)}
+    for view in store.views():
+        if view.name.lower() in named and view.stored and view.behind:
+            status = store.view(view.name).status()
+            complain(f"{view.name} is as of commit {status['position']}, behind by {span(view.behind)}")
 
 
 @click.command()

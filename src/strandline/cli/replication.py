@@ -142,8 +142,10 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 @click.command()
 @click.argument("source", metavar="BASE|STORE", type=click.Path())
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--all", "every", is_flag=True, help="Every copy.")
-@click.option("--due", is_flag=True, help="The copies of a store that are behind by more than their target lag.")
+@click.option("--all", "every", is_flag=True, help="Every copy, and every stored view.")
+@click.option(
+    "--due", is_flag=True, help="Copies and stored views of a store that are behind by more than their target lag."
+)
 @click.option(
     "--method",
     type=click.Choice(METHODS),
@@ -157,7 +159,8 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 @click.option("--times", type=click.IntRange(1), help="With --watch: stop after so many rounds.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def refresh(source: str, names: tuple[str, ...], every: bool, as_json: bool, **given: Any) -> int:
-    """Bring copies of a base, or of a store's views and tables, up to date, each by the way that costs less.
+    """Bring copies of a base, or of a store's views and tables, up to date, each by the way that costs less; and stored
+    views, by their names.
 
     Copies of a store that are refreshed together show one state of it. One that fails keeps no other from being
     refreshed; the exit code is 2 then, and with --watch the next round tries it again. With --due and --watch a copy is
@@ -237,7 +240,7 @@ def _refreshed(copy: Any, given: dict[str, Any]) -> dict[str, Any]:
         explanation = copy.explain()
         if not given["quiet"]:
             console().print(f"{copy.name}: {explanation}")
-        return dict(explanation.to_json())
+        return {"why": explanation} if isinstance(explanation, str) else dict(explanation.to_json())
     done = copy.repair() if given["repair"] else copy.refresh(given["method"])
     record = asdict(done)
     if given["verify"]:

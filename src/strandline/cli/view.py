@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from strandline.cli.output import emit_json, say
+from strandline.cli.output import emit_json, say, span
 from strandline.cli.store_access import also, json_option, show_rows, store_argument, tables_of
 
-SHOWN = ("name", "form", "key", "maintain", "refresh_policy", "copies", "sql")
+SHOWN = ("name", "form", "key", "stored", "maintain", "behind", "refresh_policy", "copies", "sql")
 
 
 @click.group()
@@ -46,6 +46,8 @@ def view() -> None:
     help="What a refresh of its copies may do: incremental_strict fails, and says why, if it has no difference.",
 )
 @click.option("--comment", default="", help="What the view is about.")
+@click.option("--stored", is_flag=True, help="Keep its rows in the store: at each commit, or (deferred) by refresh.")
+@click.option("--target-lag", metavar="TIME", help="Of stored rows: how long they may be behind: 10m, 1h.")
 @json_option
 def create(store: str, name: str, sql: str, as_json: bool, **given: Any) -> int:
     """Define a view NAME by one SELECT, or give an existing one a new text.
@@ -53,15 +55,20 @@ def create(store: str, name: str, sql: str, as_json: bool, **given: Any) -> int:
     Joins of all kinds, groups, subqueries, windows and set operations are followed by differences; with --no-strict
     what is not (chance, the clock, what depends on the order of rows) is computed anew each time.
 
+    The rows of a stored view stand in a table of its name, which is read like any other.
+
     \b
     Example:
       strandline view create SHOP cheap "select id, name from orders where price < 10"
+      strandline view create SHOP totals "select state, count(*) as n from orders group by state" --stored
     """
     with tables_of(store) as held:
         made = held.view(name, sql, **given)
         definition = made.definition
-        facts = {"name": name, "form": definition.form, "key": list(definition.key)}
+        facts: dict[str, Any] = {"name": name, "form": definition.form, "key": list(definition.key)}
         facts |= {"columns": definition.schema.names, "regenerated": definition.regenerated}
+        if given["stored"]:
+            facts |= {"stored": True, "rows": made.status()["rows"]}
         if as_json:
             emit_json(facts)
             return 0
@@ -69,6 +76,11 @@ def create(store: str, name: str, sql: str, as_json: bool, **given: Any) -> int:
         say(f"{name}: {', '.join(definition.schema.names)}; {keyed}.")
         if definition.regenerated:
             say(f"It is computed anew each time: {definition.regenerated}.")
+        if given["stored"]:
+            kept = (
+                "every commit keeps them" if made.status()["maintain"] == "eager" else "refresh brings them up to date"
+            )
+            say(f"{facts['rows']:,} rows are stored; {kept}.")
     return 0
 
 
@@ -87,8 +99,8 @@ def list_(store: str, as_json: bool) -> int:
     if as_json:
         emit_json({"views": views})
     else:
-        rows = [[", ".join(one["key"]) if name == "key" else one[name] for name in SHOWN] for one in views]
-        show_rows(SHOWN, rows)
+        shown = [{**one, "key": ", ".join(one["key"]), "behind": span(one["behind"] or None)} for one in views]
+        show_rows(SHOWN, [[one[name] for name in SHOWN] for one in shown])
         for one in views:
             if one["trouble"]:
                 say(f"{one['name']} can't be read: {one['trouble']}.")

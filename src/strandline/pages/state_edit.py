@@ -8,6 +8,7 @@ as the tables' installer edits it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 from strandline.errors import Damaged, InputError, NotFound
@@ -24,6 +25,8 @@ from strandline.pages.format import (
     Objects,
     ObjectWriter,
     PageRef,
+    PendingObjects,
+    PreviewWriter,
     TableEntry,
     delete,
     find,
@@ -47,7 +50,7 @@ from strandline.pages.ids import (
     TableId,
 )
 from strandline.pages.locks import BatchLocks
-from strandline.pages.read_view import ReadView
+from strandline.pages.read_view import ReadView, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +271,12 @@ class TableEdit:
             return self.before
         return replace(self._entry, root=root, changed=self.commit)
 
+    def for_preview(self, state: StateEdit) -> TableEdit:
+        """The same edit as part of another one, which may finish it."""
+        copied = copy(self)
+        copied._state, copied._pending = state, dict(self._pending)
+        return copied
+
     def rename(self, name: str) -> None:
         """Set the name; the catalog's directory is `StateEdit`'s affair."""
         self._entry = replace(self._entry, name=name)
@@ -422,6 +431,14 @@ class StateEdit:
         outcome.root = rewritten.root
         self.named = frozenset(outcome.named)
         return outcome
+
+    def preview(self) -> ReadView:
+        """The next state as far as it is edited, for who works on this edit: nothing is written, nothing changes."""
+        writer = PreviewWriter(self.output)
+        draft = StateEdit(self.view, writer, self.free_lists, self.locks)
+        draft.domains = {domain: edit.for_preview(draft) for domain, edit in self.domains.items()}
+        state = State(self.view.state.version, self.commit, draft.finish().root)
+        return ReadView(state, PendingObjects(writer))
 
     def write(self, node: Node) -> NodeRef:
         """Write a node of the next state."""

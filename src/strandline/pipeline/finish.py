@@ -76,15 +76,18 @@ def in_order(views: Sequence[ViewSettings]) -> list[ViewSettings]:
 
 
 def define_view(store: Store, view: ViewSettings) -> None:
-    """Defines a view, or gives it a new text; does nothing if it is there as it is declared."""
+    """Defines a view, or gives it a new text, unless it is there as it is declared; refreshes its rows, if stored."""
     if not any(is_as_declared(view, one) for one in store.views()):
         store.view(view.name, view.sql, **view.options)
+    if view.stored:
+        store.view(view.name).refresh()
 
 
 def is_as_declared(view: ViewSettings, known: ViewListing) -> bool:
     """Whether a view of the store is what the file says."""
     told = (known.name, known.sql, known.maintain, known.refresh_policy, known.comment)
-    return told == (view.name, view.sql, view.maintain, view.refresh_policy, view.comment)
+    said = (view.name, view.sql, view.maintain, view.refresh_policy, view.comment)
+    return told == said and (known.stored, known.target_lag) == (view.stored, view.target_lag)
 
 
 def refresh_copy(

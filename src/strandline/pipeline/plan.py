@@ -150,7 +150,8 @@ def _views(context: PipelineContext, columns: Sequence[pa.Schema | None]) -> dic
 
 def _make_relations(trial: Store, store: Store, tables: Mapping[str, tuple[pa.Schema, Sequence[str]]]) -> None:
     """Empty tables for those that sources fill, and for what else views may read."""
-    others = {*store.tables(), *(one.name for one in store.what_ifs())} - set(tables)
+    views = {one.name for one in store.views()}  # those that are stored are tables, too
+    others = {*store.tables(), *(one.name for one in store.what_ifs())} - set(tables) - views
     shapes = {name: (store.view(name).schema, store.view(name).key) for name in others}
     with trial.transaction() as transaction:
         for name, (schema, key) in {**shapes, **tables}.items():

@@ -75,12 +75,14 @@ class ViewSettings:
     maintain: str = MAINTAIN[0]
     refresh_policy: str = POLICIES[0]
     comment: str = ""
+    stored: bool = False
+    target_lag: float | None = None
 
     @property
     def options(self) -> dict[str, Any]:
         """What `store.view` takes beside name and text."""
         told = {"maintain": self.maintain, "refresh_policy": self.refresh_policy, "comment": self.comment}
-        return {"strict": self.strict, **told}
+        return {"strict": self.strict, "stored": self.stored, "target_lag": self.target_lag, **told}
 
 
 @dataclass(frozen=True)
@@ -341,7 +343,8 @@ def _guards(section: Section) -> Guards:
 
 
 def _view(name: str, section: Section) -> ViewSettings:
-    section.only(("sql", "strict", "maintain", "refresh_policy", "comment"), ("sql",))
+    known = ("sql", "strict", "maintain", "refresh_policy", "comment", "stored", "target_lag")
+    section.only(known, ("sql",))
     return ViewSettings(
         name,
         section.text("sql").strip(),
@@ -349,6 +352,8 @@ def _view(name: str, section: Section) -> ViewSettings:
         section.one_of("maintain", MAINTAIN),
         section.one_of("refresh_policy", POLICIES),
         section.text("comment") or "",
+        bool(section.values.get("stored", False)),
+        section.read("target_lag", duration_of),
     )
 
 

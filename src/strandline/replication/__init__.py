@@ -25,6 +25,7 @@ from strandline.replication.senders import (
     opened,
     source_of,
 )
+from strandline.replication.stored_view import StoredView, drop_rows, lag_of_rows, store_rows
 from strandline.replication.targets import open_target
 from strandline.replication.verification import Verification
 
@@ -41,6 +42,7 @@ __all__ = [
     "Explanation",
     "Position",
     "Refresh",
+    "StoredView",
     "Verification",
     "ViewSender",
     "annotate",
@@ -51,11 +53,14 @@ __all__ = [
     "define_copy",
     "describe",
     "differential",
+    "drop_rows",
     "dropped_on_error",
     "fix_up_base",
+    "lag_of_rows",
     "obstacle",
     "offer",
     "open_target",
     "opened",
     "source_of",
+    "store_rows",
 ]

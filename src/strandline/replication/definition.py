@@ -15,18 +15,20 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from strandline.changes import COUNTED, KEYED, OURS, check_key, check_schema
 from strandline.errors import InputError, KeysError, SchemaError
 from strandline.storage import JsonRecord, cached_property
-from strandline.values import plain_schema, row_signatures, scheme_of
+from strandline.tables import COUNT as OUR_COUNT
+from strandline.tables import SIGNATURE as OUR_SIGNATURE
+from strandline.tables import signed_rows
+from strandline.values import plain_schema
 
 RANGES = "ranges"
 FORMS = (KEYED, COUNTED, RANGES)
 PREFIX = OURS
-ADDRESS, SIGNATURE, COUNT = f"{PREFIX}address", f"{PREFIX}signature", f"{PREFIX}count"
+ADDRESS, SIGNATURE, COUNT = f"{PREFIX}address", OUR_SIGNATURE, OUR_COUNT
 ABOVE, UPTO = "above", "upto"
 RANGE_SCHEMA = pa.schema([(ABOVE, pa.int64()), (UPTO, pa.int64())])
 """A range to empty: addresses greater than `above` and at most `upto`; no `upto` means all that are greater."""
@@ -95,17 +97,7 @@ class CopyDefinition(JsonRecord):
 
 def signed(definition: CopyDefinition, rows: pa.Table) -> pa.Table:
     """Counted rows with the signature that they are stored under: equal rows once, their counts added up."""
-    words = row_signatures(rows, scheme_of(definition.schema, bits=128))
-    hexadecimal = [f"{high:016x}{low:016x}" for low, high in words.tolist()]
-    table = rows.select(definition.schema.names).add_column(0, SIGNATURE, pa.array(hexadecimal, pa.string()))
-    table = table.add_column(1, COUNT, rows.column(COUNT))
-    order, first, inverse = np.unique(hexadecimal, return_index=True, return_inverse=True)
-    if len(order) == len(hexadecimal):
-        return table
-    sums = np.zeros(len(order), dtype=np.int64)
-    np.add.at(sums, inverse, np.asarray(rows.column(COUNT)))
-    once = table.take(pa.array(first))
-    return once.set_column(1, COUNT, pa.array(sums, pa.int64()))
+    return signed_rows(definition.schema, rows)
 
 
 def check_no_null_keys(definition: CopyDefinition, table: pa.Table) -> None:

@@ -48,8 +48,9 @@ def materialized_view(
 
     The function's name, or `name`, is that of the view, and its docstring is its comment; its name then means the view.
     `options` are those of `store.view`. With `to` a copy of it is kept there, which may be behind by `target_lag`; the
-    copy has the view's name. Views may be declared in any order: one that reads what is not there yet is defined as
-    soon as a later declaration, or `store.refresh()`, finds it.
+    copy has the view's name. With `stored=True` its rows are kept in the store, and may be behind by `target_lag`.
+    Views may be declared in any order: one that reads what is not there yet is defined as soon as a later declaration,
+    or `store.refresh()`, finds it.
     """
 
     def declare(function: Callable[[], str]) -> View:
@@ -62,7 +63,10 @@ def materialized_view(
         told = {"comment": getdoc(function) or "", **options}
         copy = {} if to is None else {"target": to, "name": called, "target_lag": target_lag}
         if target_lag is not None and to is None:
-            raise InputError("a target lag is that of a copy", doing=f"declaring view {called!r}", hint="Say to=…")
+            if not options.get("stored"):
+                hint = "Say to=… or stored=True"
+                raise InputError("a target lag is that of a copy", doing=f"declaring view {called!r}", hint=hint)
+            told["target_lag"] = target_lag
         _waiting.setdefault(store, {})[called] = DeclaredView(called, sql, told, copy)
         define_waiting(store)
         return View(store, called)

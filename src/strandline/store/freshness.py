@@ -13,15 +13,25 @@ from contextlib import suppress
 from strandline.errors import Cancelled, StrandlineError
 from strandline.pages import LogEntry
 from strandline.relations import parse_address
-from strandline.replication import Copy, Refresh, ViewSender
+from strandline.replication import Copy, Refresh, StoredView, ViewSender, lag_of_rows
 from strandline.storage import open_storage
-from strandline.views import KnownViews, Lag, ViewCopyRecord, ViewHost, read_views
+from strandline.views import (
+    KnownViews,
+    Lag,
+    StoredRecord,
+    StoreState,
+    ViewCopyRecord,
+    ViewHost,
+    is_kept_at_commits,
+    read_views,
+)
 
 
 def rounds_of_copies(host: ViewHost, names: Sequence[str] = ()) -> list[list[str]]:
     """Copies by name (all of them without any), in rounds: each after those that fill a table it stands on."""
     with read_views(host) as known:
-        records = {name: known.copy(name) for name in names} if names else known.copies
+        everything = {**known.copies, **_stored(known)}
+        records = {name: everything[name] if name in everything else known.copy(name) for name in names or everything}
         filled = _filled_tables(host, records)
         rounds: list[list[str]] = []
         left = dict(records)
@@ -33,15 +43,16 @@ def rounds_of_copies(host: ViewHost, names: Sequence[str] = ()) -> list[list[str
         return rounds
 
 
-def copies_together(host: ViewHost, names: Sequence[str] = ()) -> Iterator[Copy]:
-    """Copies by name, or all, one after the other; those of a round are refreshed, explained and verified at one state,
-    which is held until the last of them is done.
+def copies_together(host: ViewHost, names: Sequence[str] = ()) -> Iterator[Copy | StoredView]:
+    """Copies and stored views by name, or all, one after the other; those of a round are refreshed, explained and
+    verified at one state, which is held until the last of them is done.
     """
     for together in rounds_of_copies(host, names):
         host.pages.refresh_if_idle()
         with host.pages.snapshot() as now:
             sender = ViewSender(host, now)
-            yield from (Copy(sender, name) for name in together)
+            stored = _stored(KnownViews(StoreState(now.view, host.cache), host))
+            yield from (StoredView(host, name, now) if name in stored else Copy(sender, name) for name in together)
 
 
 def due_copies(host: ViewHost, ahead: float = 0.0) -> list[str]:
@@ -49,7 +60,8 @@ def due_copies(host: ViewHost, ahead: float = 0.0) -> list[str]:
     with read_views(host) as known:
         log, now = host.pages.log(), host.pages.now()
         late = [one for one in known.copies.values() if one.target_lag is not None]
-        return [one.name for one in late if _lag(known, one, log, now).exceeds(one.target_lag, ahead)]
+        due = [one.name for one in late if _lag(known, one, log, now).exceeds(one.target_lag, ahead)]
+        return due + [name for name in _stored(known) if _is_due(host, known, name, ahead)]
 
 
 def refresh_copies(host: ViewHost, names: Sequence[str], method: str | None, runner: str) -> dict[str, Refresh]:
@@ -83,6 +95,21 @@ def _lag(known: KnownViews, record: ViewCopyRecord, log: Sequence[LogEntry], now
         return Lag(None, None)  # its view can't be read: the refresh will say why
 
 
+def _stored(known: KnownViews) -> dict[str, StoredRecord]:
+    """The stored views, whether or not their rows are there now."""
+    fresh = {name: StoredRecord(name, name, "", "") for name, one in known.records.items() if one.stored}
+    return {name: known.stored.get(name, one) for name, one in fresh.items()}
+
+
+def _is_due(host: ViewHost, known: KnownViews, name: str, ahead: float) -> bool:
+    """Whether a stored view is behind its target, or is to be kept at every commit and has no rows."""
+    try:
+        missing = is_kept_at_commits(known, name) and not known.has_rows(name)
+        return missing or lag_of_rows(known, host, name).exceeds(known.records[name].target_lag, ahead)
+    except StrandlineError:
+        return False
+
+
 def _age(known: KnownViews, record: ViewCopyRecord) -> int:
     """Views stand on older ones; tables are the oldest."""
     view = known.records.get(record.view)
@@ -91,7 +118,7 @@ def _age(known: KnownViews, record: ViewCopyRecord) -> int:
 
 def _read(known: KnownViews, record: ViewCopyRecord) -> set[str]:
     with suppress(StrandlineError):
-        return set(known.definition(record.view).relations)
+        return set(known.followed(record).relations)
     return set()
 
 
@@ -99,6 +126,8 @@ def _filled_tables(host: ViewHost, records: Mapping[str, ViewCopyRecord]) -> dic
     """The tables of this store that copies fill, with the copy's name."""
     tables = {}
     for name, record in records.items():
+        if isinstance(record, StoredRecord):
+            tables[name] = name
         if record.target.startswith("strandline:"):
             with suppress(StrandlineError):
                 address = parse_address(record.target)

@@ -19,32 +19,25 @@ from strandline.pages import (
 )
 from strandline.storage import Storage, open_storage
 from strandline.store.store import Store
-from strandline.tables import SEGMENTS, SMALL_WRITES, VIEWS, Limits, PageCache, TableInstaller, TableValidator
+from strandline.tables import SMALL_WRITES, VIEWS, Limits, PageCache, TableInstaller, TableValidator
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class ViewDeriver:
-    """What views have to do with a commit, a `pages.Deriver`: they keep their meaning, and eager ones add to it.
-
-    A store without any pays two looks into the catalog for each commit, and loads nothing of views.
-    """
+class ViewsOfStore:
+    """What views have to do with a commit, a `pages.Deriver`. A store without any loads nothing of them."""
 
     def __init__(self, installer: Installer, cache: PageCache) -> None:
         self._installer = installer
         self._cache = cache
 
     def derive(self, edit: StateEdit, transactions: Sequence[Transaction]) -> None:
-        if edit.view.find_domain(VIEWS) is not None:
-            from strandline.views import check_dependents
+        made = any(table.name == VIEWS for table in edit.domains.values())
+        if made or edit.view.find_domain(VIEWS) is not None:
+            from strandline.views import ViewDeriver
 
-            check_dependents(edit, self._cache)
-        made = any(one.name == SEGMENTS for one in edit.domains.values())
-        if made or edit.view.find_domain(SEGMENTS) is not None:
-            from strandline.views import derive
-
-            derive(edit, self._installer, self._cache, transactions)
+            ViewDeriver(self._installer, self._cache).derive(edit, transactions)
 
 
 def create(path: str | os.PathLike[str], *, session: SparkSession | None = None) -> Store:
@@ -67,7 +60,7 @@ def create_on(
     """A new store on any storage; `limits` says how large its pages grow under small writes."""
     cache = PageCache()
     installer = TableInstaller(cache, limits)
-    derivers = [ViewDeriver(installer, cache)]
+    derivers = [ViewsOfStore(installer, cache)]
     pages = create_store(storage, installer, TableValidator(cache), environment, derivers)
     return _started(pages, cache, session, beats=environment is None)
 
@@ -83,7 +76,7 @@ def open_on(
     cache = PageCache()
     try:
         installer = TableInstaller(cache, limits)
-        derivers = [ViewDeriver(installer, cache)]
+        derivers = [ViewsOfStore(installer, cache)]
         pages = open_store(storage, installer, TableValidator(cache), environment, derivers)
     except NotFound:
         raise NotFound(

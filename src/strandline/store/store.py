@@ -165,12 +165,12 @@ class Store:
         return Changes.of(table_changes(self.cache, self.name_at(table, newer, older), older, newer))
 
     def _is_view(self, name: str, state: ReadView) -> bool:
-        """Whether a state has a view of that name, and no table."""
-        if state.find_domain(name) is not None or state.find_domain(VIEWS) is None:
+        """Whether a state has a view of that name."""
+        if state.find_domain(VIEWS) is None:
             return False
-        from strandline.store.view import view_readers
+        from strandline.views import KnownViews, StoreState
 
-        return name in view_readers(self, state, "auto")
+        return name in KnownViews(StoreState(state, self.cache)).records
 
     def all_changes(self, *, since: Any, until: Any = None) -> StoreChanges:
         """What changed in every table from one state to another, or to now; which came, went, or were renamed."""
@@ -471,6 +471,8 @@ class Store:
         maintain: str = "auto",
         refresh_policy: str = "auto",
         comment: str = "",
+        stored: bool = False,
+        target_lag: float | str | None = None,
     ) -> RemoteView:
         """A view: with `sql` a new one (or a new text for an old one), without it one that is there.
 
@@ -478,13 +480,17 @@ class Store:
         computed anew each time; `maintain` says when differences are computed: `eager`, `deferred` or `auto`.
         `refresh_policy` says what a refresh of its copies may do: `auto` and `incremental` send differences, and
         compare where none is known; `incremental_strict` refuses that, and says why; `full` sends all rows.
+
+        The rows of a `stored` view are kept in the store itself: current in every commit or, with
+        `maintain="deferred"`, as of the last `view.refresh()`; `target_lag` is for how long they may be behind then.
         """
         from strandline.store.view import create_view, open_view
-        from strandline.views import ViewRecord
+        from strandline.views import ViewRecord, duration
 
         if sql is None:
             return open_view(self, name)
-        return create_view(self, ViewRecord(name, sql, 0, strict, maintain, refresh_policy, comment))
+        lag = None if target_lag is None else duration(target_lag, f"defining view {name!r}")
+        return create_view(self, ViewRecord(name, sql, 0, strict, maintain, refresh_policy, comment, stored, lag))
 
     def views(self) -> list[ListedView]:
         """The views, the oldest first."""
@@ -513,9 +519,10 @@ class Store:
     def refresh(
         self, *names: str, due: bool = False, method: str | None = None, runner: str = "auto"
     ) -> dict[str, Refresh]:
-        """Refresh copies together: these, or all, or (`due`) those that are behind by more than their target lag.
+        """Refresh copies and stored views together: these, or all, or (`due`) those that are behind by more than their
+        target lag.
 
-        All come to one state, that of the call; copies of views that stand on a table which another copy fills come
+        All come to one state, that of the call; what stands on a stored view, or on a table that a copy fills, comes
         after it. One that fails keeps no other from being refreshed; then its error is raised.
         """
         from strandline.store.declared_views import check_declared

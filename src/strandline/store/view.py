@@ -5,16 +5,30 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.changes import Changes
+from strandline.changes import Changes, difference
 from strandline.errors import InputError, InUse, NotFound, SqlError, StrandlineError
 from strandline.pages import ReadView, TemporaryVersion
 from strandline.relations import Address, parse_address, same_place
-from strandline.replication import Copy, ViewSender, copy_definition, dropped_on_error, open_target, source_of
+from strandline.replication import (
+    Copy,
+    Refresh,
+    StoredView,
+    Verification,
+    ViewSender,
+    copy_definition,
+    drop_rows,
+    dropped_on_error,
+    lag_of_rows,
+    open_target,
+    source_of,
+    store_rows,
+)
 from strandline.tables import COPIES, VIEWS, TableTransaction
 from strandline.values import ArrowRows
 from strandline.views import (
@@ -25,6 +39,7 @@ from strandline.views import (
     STRICT,
     JoinRunner,
     KnownViews,
+    Lag,
     StoreState,
     TwoStates,
     ViewCopyRecord,
@@ -33,10 +48,12 @@ from strandline.views import (
     ViewRecord,
     Why,
     changes_of_view,
+    check_eager,
     duration,
     end,
     has,
     in_spark_sql,
+    is_kept_at_commits,
     keep,
     on_spark,
     outline,
@@ -46,6 +63,7 @@ from strandline.views import (
     regenerate,
     relations_named,
     remove,
+    rows_of_view,
     state_now,
     subscribe,
     why,
@@ -69,6 +87,9 @@ class ViewListing:
     trouble: str = ""
     refresh_policy: str = AUTO
     comment: str = ""
+    stored: bool = False
+    target_lag: float | None = None
+    behind: float | None = 0.0
 
 
 class View(ArrowRows):
@@ -80,9 +101,9 @@ class View(ArrowRows):
 
     @property
     def definition(self) -> ViewDefinition:
-        """What it means now."""
+        """What its text means now."""
         with read_views(self._host) as known:
-            return known.definition(self.name)
+            return known.source(self.name)
 
     @property
     def sql(self) -> str:
@@ -94,21 +115,55 @@ class View(ArrowRows):
     @property
     def schema(self) -> pa.Schema:
         """Its columns."""
-        return self.definition.schema
+        return self._shown.schema
 
     @property
     def key(self) -> tuple[str, ...]:
         """The key of the result; empty in a counted view."""
-        return self.definition.key
+        return self._shown.key
+
+    @property
+    def _shown(self) -> ViewDefinition:
+        """What who reads it reads."""
+        with read_views(self._host) as known:
+            return known.definition(self.name)
 
     def to_arrow(self, *, at: Any = None, runner: str = "auto") -> pa.Table:
-        """Its rows, now or at a state."""
+        """Its rows, now or at a state: computed, or as they are stored there.
+
+        Of stored rows the schema's metadata say of which commit they are (`strandline.commit`), and when they were
+        computed (`strandline.time`).
+        """
         with read_views(self._host, at) as known:
-            return regenerate(known.definition(self.name), known.state, self._host.running(runner))
+            rows = rows_of_view(known, self.name, self._host.running(runner))
+            return rows.replace_schema_metadata(_as_of(known, self.name)) if known.has_rows(self.name) else rows
+
+    @property
+    def lag(self) -> Lag:
+        """How far what it shows is behind its query, in commits and in seconds: not at all unless deferred rows are
+        stored.
+        """
+        with read_views(self._host) as known:
+            return lag_of_rows(known, self._host, self.name)
+
+    def status(self) -> dict[str, Any]:
+        """Of a stored view: of which commit its rows are, how far behind they are, and what the last refresh did."""
+        return StoredView(self._host, self.name).status()
+
+    def refresh(self, method: str | None = None, *, runner: str = "auto") -> Refresh:
+        """Of a stored view: bring its rows to the present state, in one commit.
+
+        Rows that every commit keeps need it only where they could not be kept.
+        """
+        return StoredView(self._host, self.name).refresh(method, runner=runner)
+
+    def verify(self, *, repair: bool = False, runner: str = "auto") -> Verification:
+        """Of a stored view: compare its rows with its query, computed at the state that they are of."""
+        return StoredView(self._host, self.name).verify(repair=repair, runner=runner)
 
     def __repr__(self) -> str:
         try:
-            made, sql = self.definition, self.sql
+            made, sql = self._shown, self.sql
         except StrandlineError as error:
             return f"<View {self.name}: {error.why}>"
         keyed = f" by {', '.join(made.key)}" if made.key else ""
@@ -135,6 +190,8 @@ class View(ArrowRows):
             raise InputError(f"{by!r} computes nothing", doing=f"reading {self.name!r}", hint="Say kernels or sql")
         with self._host.hold(at) as snapshot, read_views(self._host, snapshot) as known:
             definition = known.definition(self.name)
+            if known.has_rows(self.name):
+                return self._host.frame(self.name, snapshot)
             if by == "sql":
                 frames = {relation: self._host.frame(relation, snapshot) for relation in definition.relations}
                 return in_spark_sql(definition, frames, known.state.instant)
@@ -159,7 +216,7 @@ class View(ArrowRows):
         `change` is a row or several, or a change set; `relation` says what it changes, where the view reads several.
         """
         with read_views(self._host) as known:
-            return why(known.definition(self.name), known.state, change, relation)
+            return why(known.source(self.name), known.state, change, relation)
 
     def replicate(
         self,
@@ -194,6 +251,7 @@ class View(ArrowRows):
         with read_views(self._host) as known:
             subscription = subscribe(known.definition(self.name), where, columns)
             before = known.copies.get(wanted.name)
+            _check_free(known, wanted.name, doing)
             taken = {one.id for one in known.all_copies.values()}
         _check_same(before, wanted, address)
         wanted = replace(wanted, target_lag=_target_lag(target_lag, before, doing))
@@ -238,9 +296,13 @@ def create_view(host: ViewHost, wanted: ViewRecord) -> View:
         raise InputError(f"{wanted.policy!r} is no refresh policy", doing=doing, hint=f"Use {', '.join(POLICIES)}")
     if not name or name != name.strip() or name.startswith("_"):
         raise InputError(f"{name!r} is no name for a view", doing=doing)
+    if wanted.target_lag is not None and not wanted.stored:
+        raise InputError(
+            "a target lag is that of stored rows, or of a copy", doing=doing, hint="Say stored=True (--stored)"
+        )
 
     def work(transaction: TableTransaction) -> None:
-        with read_views(host) as known:
+        with host.pages.snapshot() as now, read_views(host, now) as known:
             before = known.records.get(name)
             if before is None and name in known.state.names():
                 raise InputError(
@@ -248,6 +310,10 @@ def create_view(host: ViewHost, wanted: ViewRecord) -> View:
                 )
             record, *above = _numbered(known, wanted)
             definition = known.meaning(record)
+            check_eager(definition, maintain)
+            if record.stored and name in known.copies:
+                hint = "Give the copy another name: drop it, and replicate with name=… (--name)"
+                raise InputError(f"there is a copy {name!r}, and both are refreshed by name", doing=doing, hint=hint)
             if definition.regenerated and record.policy == STRICT:
                 hint = "Choose another refresh policy"
                 raise SqlError(f"its policy is {STRICT}, but {definition.regenerated}", doing=doing, hint=hint)
@@ -255,7 +321,13 @@ def create_view(host: ViewHost, wanted: ViewRecord) -> View:
                 put(transaction, record, exists=has(known.state.view, VIEWS))
             for one in above:
                 put(transaction, one, exists=True)
-            keep(transaction, known, definition, maintain)
+            if record.stored:
+                store_rows(transaction, host, record, before, now)
+                if name in known.segments and (before is None or not before.stored):
+                    end(transaction, known.state.view, name)
+            else:
+                drop_rows(transaction, host, known, name)
+                keep(transaction, known, definition, maintain)
 
     host.autocommit(work)
     return View(host, name)
@@ -345,6 +417,7 @@ def _drop_all(transaction: TableTransaction, host: ViewHost, name: str) -> Dropp
         went = standing_on(known, name)
         for view in (name, *went.views):
             if view in known.records:
+                drop_rows(transaction, host, known, view)
                 remove(transaction, VIEWS, view)
             if view in known.segments:
                 end(transaction, known.state.view, view)
@@ -377,20 +450,26 @@ class ViewReader:
 
 
 def view_readers(host: ViewHost, state: ReadView, runner: str) -> dict[str, Callable[[], ViewReader]]:
-    """The views of a state by name, to be read as that state has them."""
+    """The views of a state by name, to be read as that state has them; not those whose rows are a table of it."""
     known = KnownViews(state_now(host, state), host)
 
     def reader(name: str) -> ViewReader:
         return ViewReader(known.definition(name), known.state, host.running(runner))
 
-    return {name: partial(reader, name) for name in known.records}
+    return {name: partial(reader, name) for name in known.records if not known.has_rows(name)}
 
 
 def view_changes(host: ViewHost, name: str, older: ReadView, newer: ReadView, runner: str = "auto") -> Changes:
     """What changed in a view from one state to another."""
     known = KnownViews(state_now(host, newer), host)
     states = TwoStates(replace(known.state, view=older), known.state)
-    return Changes.of(changes_of_view(known.definition(name), states, host.running(runner)))
+    running = host.running(runner)
+    then = KnownViews(states.older)
+    if known.has_rows(name) == then.has_rows(name):
+        return Changes.of(changes_of_view(known.definition(name), states, running))
+    source = known.source(name)
+    old = rows_of_view(then, name) if then.has_rows(name) else regenerate(source, then.state, running)
+    return Changes.of(difference(old, rows_of_view(known, name, running), list(source.key) or None))
 
 
 def list_views(host: ViewHost) -> list[ViewListing]:
@@ -400,9 +479,11 @@ def list_views(host: ViewHost) -> list[ViewListing]:
         listings = []
         for record in known.records.values():
             listing = ViewListing(record.name, record.sql, "", (), record.maintain, counts.count(record.name))
-            listing = replace(listing, refresh_policy=record.policy, comment=record.comment)
+            listing = replace(listing, refresh_policy=record.policy, comment=record.comment, stored=record.stored)
+            listing = replace(listing, target_lag=record.target_lag)
             try:
-                made = known.definition(record.name)
+                made = known.source(record.name)
+                listing = replace(listing, behind=lag_of_rows(known, host, record.name).seconds)
                 listings.append(replace(listing, form=made.form, key=made.key, regenerated=made.regenerated))
             except StrandlineError as error:
                 listings.append(replace(listing, trouble=error.why))
@@ -425,6 +506,22 @@ def open_copy(host: ViewHost, name: str, target: str | Address | None = None) ->
 def _add_copy(transaction: TableTransaction, host: ViewHost, record: ViewCopyRecord) -> None:
     with read_views(host) as known:
         put(transaction, record, exists=has(known.state.view, COPIES))
+
+
+def _as_of(known: KnownViews, name: str) -> dict[str, str]:
+    """Of which commit the stored rows of a view are, and when they were computed."""
+    record = known.stored.get(name)
+    if record is None or record.taken is None or is_kept_at_commits(known, name):
+        return {"strandline.commit": str(known.state.commit)}
+    time = datetime.fromtimestamp(record.seen, UTC).isoformat(timespec="seconds")
+    return {"strandline.commit": str(record.taken.commit), "strandline.time": time}
+
+
+def _check_free(known: KnownViews, name: str, doing: str) -> None:
+    view = known.records.get(name)
+    if view is not None and view.stored:
+        hint = "Give the copy a name of its own: name=… (--name)"
+        raise InputError(f"{name!r} is a stored view, and both are refreshed by name", doing=doing, hint=hint)
 
 
 def _target_lag(given: float | str | None, known: ViewCopyRecord | None, doing: str) -> float | None:

@@ -269,7 +269,7 @@ def _array_from_text(text: str) -> pa.Array:
 
 
 VIEWS, COPIES, PREFIX = "_views", "_view_copies", "_view."
-SEGMENTS = f"{PREFIX}segments"
+SEGMENTS, STORED = f"{PREFIX}segments", f"{PREFIX}stored"
 DIFFERENCE = f"{PREFIX}difference."
 
 WHAT_IFS = "_what_ifs"

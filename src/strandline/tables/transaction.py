@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from strandline.changes import Changes, ChangeSet, difference
 from strandline.errors import EngineError, InputError, InUse, StorageError, StrandlineError
-from strandline.pages import CommitNumber, Mode, Transaction, Version, refuse_own_name
+from strandline.pages import CommitNumber, Mode, ReadView, Transaction, Version, refuse_own_name
 from strandline.tables.bulk_pages import WriteMode
 from strandline.tables.bulk_write import LargeWrites
 from strandline.tables.incoming_rows import check_distinct, fitted, in_order, taken_keys
@@ -84,14 +84,17 @@ class TableTransaction:
         self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
     ) -> int:
         """A new table with these rows; a schema instead of rows makes an empty one. How many rows it has."""
-        refuse_own_name(name, f"creating table {name}")
+        doing = f"creating table {name}"
+        refuse_own_name(name, doing)
+        if taken := self.taken_by(name):
+            raise _taken_name(name, taken, doing)
         return self.create_own_table(name, data, key=key, not_null=not_null)
 
     @_whole
     def create_own_table(
         self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
     ) -> int:
-        """The same under a name that users can't give."""
+        """The same under a name that users can't give, or that a view has."""
         doing = f"creating table {name}"
         if not name or name != name.strip():
             raise InputError(f"{name!r} is no name for a table", doing=doing)
@@ -99,8 +102,8 @@ class TableTransaction:
         schema = new_table_schema(source.schema, names_of(key), not_null)
         check_storable(schema.arrow_schema)
         self._tables.claim(name)
-        if taken := self.taken_by(name):
-            raise _taken_name(name, taken, doing)
+        if self.has_table(name):
+            raise _taken_name(name, "table", doing)
         pending = self._tables.create(name, schema)
         if source.rows is None:
             return self._large.create(pending, source, doing)
@@ -129,13 +132,11 @@ class TableTransaction:
     @_whole
     def taken_by(self, name: str) -> str | None:
         """What has that name: a table, a what-if or a view; None when nothing has."""
-        if self.has_table(name):
-            return "table"
         for catalog, what in NAMED.items():
             listed = not name.startswith("_") and self.has_table(catalog)
             if listed and len(self.to_arrow(catalog, where="name = :name", params={"name": name})):
                 return what
-        return None
+        return "table" if self.has_table(name) else None
 
     @_whole
     def drop_table(self, name: str) -> None:
@@ -344,6 +345,11 @@ class TableTransaction:
     def abort(self) -> None:
         """Forget everything."""
         self._inner.abort()
+
+    @property
+    def base(self) -> ReadView:
+        """The state that it began at, which is readable until it has ended."""
+        return self._inner.base
 
     @property
     def version(self) -> Version:

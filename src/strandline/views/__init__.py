@@ -13,20 +13,22 @@ from strandline.views.catalog import (
     POLICIES,
     STRICT,
     ContentChecksum,
+    StoredRecord,
     ViewCopyRecord,
     ViewPosition,
     ViewRecord,
     has,
     put,
+    record_rows,
     remove,
 )
 from strandline.views.change_feed import ChangeFeed, FeedOffset, FirstSplit, changes_of_view, followers, forget, inserts
 from strandline.views.cost import Choice, messages
 from strandline.views.definition import Shape, ViewDefinition, define, instant_at, outline
 from strandline.views.delta_query import TwoStates
-from strandline.views.dependencies import check_dependents, relations_named
+from strandline.views.dependencies import relations_named
+from strandline.views.deriver import ViewDeriver
 from strandline.views.difference_table import end, try_entering
-from strandline.views.eager import derive
 from strandline.views.join import JoinRunner
 from strandline.views.known_views import KnownViews, Lag, ViewHost, read_views, state_now
 from strandline.views.maintenance import (
@@ -35,20 +37,37 @@ from strandline.views.maintenance import (
     ROW_BYTES,
     USUAL,
     Seen,
+    check_eager,
     choose,
     keep,
     load,
     prices,
     retune,
+    why_not_eager,
     with_seen,
 )
-from strandline.views.pins import pins_of
+from strandline.views.pins import (
+    pinned,
+    pins_of,
+    position_at,
+)
 from strandline.views.range_modifications import RangeStatement
-from strandline.views.refresh import NetDifference, RefreshContext, refresh_context
+from strandline.views.refresh import (
+    NetDifference,
+    RefreshContext,
+    refresh_context,
+    stored_context,
+)
 from strandline.views.regeneration import in_spark_sql, on_spark, regenerate
 from strandline.views.relevance import Why, why
 from strandline.views.retention import collapse_unused, duration, expire, release
 from strandline.views.store_state import StoreState
+from strandline.views.stored_rows import (
+    difference_to,
+    is_kept_at_commits,
+    layout_of,
+    rows_of_view,
+)
 from strandline.views.subscription import Subscription, subscribe
 
 __all__ = [
@@ -76,20 +95,22 @@ __all__ = [
     "Seen",
     "Shape",
     "StoreState",
+    "StoredRecord",
     "Subscription",
     "TwoStates",
     "ViewCopyRecord",
     "ViewDefinition",
+    "ViewDeriver",
     "ViewHost",
     "ViewPosition",
     "ViewRecord",
     "Why",
     "changes_of_view",
-    "check_dependents",
+    "check_eager",
     "choose",
     "collapse_unused",
     "define",
-    "derive",
+    "difference_to",
     "duration",
     "end",
     "expire",
@@ -99,24 +120,32 @@ __all__ = [
     "in_spark_sql",
     "inserts",
     "instant_at",
+    "is_kept_at_commits",
     "keep",
+    "layout_of",
     "load",
     "messages",
     "on_spark",
     "outline",
+    "pinned",
     "pins_of",
+    "position_at",
     "prices",
     "put",
     "read_views",
+    "record_rows",
     "refresh_context",
     "regenerate",
     "relations_named",
     "release",
     "remove",
     "retune",
+    "rows_of_view",
     "state_now",
+    "stored_context",
     "subscribe",
     "try_entering",
     "why",
+    "why_not_eager",
     "with_seen",
 ]

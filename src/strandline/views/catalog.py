@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from strandline.pages import MAIN, ReadView
 from strandline.storage import JsonRecord
-from strandline.tables import COPIES, VIEWS, PageCache, TableReader, TableTransaction
+from strandline.tables import COPIES, STORED, VIEWS, PageCache, TableReader, TableTransaction
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ INCREMENTAL, STRICT, FULL = "incremental", "incremental_strict", "full"
 POLICIES = (AUTO, INCREMENTAL, STRICT, FULL)
 KEEP = 30 * 86400.0
 """For how many seconds what a copy needs is kept after its last refresh, unless it says otherwise."""
+REDEFINED = "the view's definition or a base table's columns have changed"
 _SCHEMA = pa.schema([pa.field("name", pa.string()), pa.field("record", pa.string())])
 
 
@@ -54,7 +55,8 @@ _SCHEMA = pa.schema([pa.field("name", pa.string()), pa.field("record", pa.string
 class ViewRecord(JsonRecord):
     """A view: `number` orders them by age, so that a view stands only on older ones.
 
-    `policy` says what a refresh of its copies may do unless told otherwise, `comment` what the view is about.
+    `policy` says what a refresh of its copies may do unless told otherwise, `comment` what the view is about. The rows
+    of a `stored` view stand in a table of its name; `target_lag` is for how many seconds they may be behind.
     """
 
     name: str
@@ -64,6 +66,8 @@ class ViewRecord(JsonRecord):
     maintain: str = AUTO
     policy: str = AUTO
     comment: str = ""
+    stored: bool = False
+    target_lag: float | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,14 @@ class ViewCopyRecord(JsonRecord):
     current: int = 0
 
 
+@dataclass(frozen=True)
+class StoredRecord(ViewCopyRecord):
+    """The rows of a stored view, as a copy that stands in the store itself: it has the view's name, and no target.
+
+    `taken` is where they were computed; eager ones are current since, as long as the view means what it meant there.
+    """
+
+
 def view_records(view: ReadView, cache: PageCache) -> dict[str, ViewRecord]:
     """All views of a state by name, the oldest first."""
     records = [ViewRecord.from_json(record) for record in _records(view, cache, VIEWS)]
@@ -116,14 +128,25 @@ def copy_records(view: ReadView, cache: PageCache) -> dict[str, ViewCopyRecord]:
     return {one.name: one for one in sorted(records, key=lambda one: one.name)}
 
 
+def stored_records(view: ReadView, cache: PageCache) -> dict[str, StoredRecord]:
+    """The stored views of a state by name."""
+    records = [StoredRecord.from_json(record) for record in _records(view, cache, STORED)]
+    return {one.name: one for one in records}
+
+
 def put(transaction: TableTransaction, record: ViewRecord | ViewCopyRecord, *, exists: bool) -> None:
     """Writes a record; `exists` says whether its table is there."""
-    table = VIEWS if isinstance(record, ViewRecord) else COPIES
-    rows = pa.table({"name": [record.name], "record": [json.dumps(record.to_json(), sort_keys=True)]}, schema=_SCHEMA)
+    table = VIEWS if isinstance(record, ViewRecord) else STORED if isinstance(record, StoredRecord) else COPIES
+    rows = record_rows(record)
     if exists:
         transaction.upsert(table, rows)
     else:
         transaction.create_own_table(table, rows, key="name")
+
+
+def record_rows(record: ViewRecord | ViewCopyRecord) -> pa.Table:
+    """A record as the row of its table."""
+    return pa.table({"name": [record.name], "record": [json.dumps(record.to_json(), sort_keys=True)]}, schema=_SCHEMA)
 
 
 def remove(transaction: TableTransaction, table: str, name: str) -> None:

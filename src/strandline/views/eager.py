@@ -2,10 +2,9 @@
 
 Nothing is read of a difference table for that: the batch's changes are a segment of their own.
 
-`derive` runs while the batch is installed, on the state before it and on the pages that it edits; after a lost swap it
-runs again on the newer state, like installing itself. The changes of a batch to a table are its pages before and after,
-so bulk loads and single rows are the same to it. R_new is R_old with ΔR added, in counts: nothing of the new state has
-to be read that is not in hand.
+`derive` runs while the batch is installed; after a lost swap it runs again on the newer state, like installing itself.
+The state that the batch leads to can be read before it is written (`StateEdit.preview`), so the delta is that of two
+states, as at a refresh: of tables or what-ifs, by bulk loads or single rows.
 
 A commit never fails because of a view: where a delta can't be computed (an expression that fails for a new row, a table
 whose columns changed or that was dropped), the view's difference is marked as broken, and its copies are repaired.
@@ -15,46 +14,45 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 
-from strandline.changes import difference
 from strandline.errors import Conflict, StorageError, StrandlineError
 from strandline.pages import Installer, StateEdit, TableEdit, Transaction
 from strandline.tables import (
-    NONE,
     SEGMENTS,
-    Delta,
     PageCache,
     RowShape,
     TableSchema,
-    encode_keys,
     find_table,
     is_of_views,
+    put_and_gone,
     rows_of_pairs,
 )
-from strandline.values import no_rows
+from strandline.views.catalog import REDEFINED
 from strandline.views.definition import ViewDefinition
+from strandline.views.delta_query import TwoStates
 from strandline.views.difference_table import KEY, Segments, all_segments, entries, records, stored
-from strandline.views.join import JoinRunner, counted_once
+from strandline.views.join import JoinRunner
 from strandline.views.known_views import KnownViews
-from strandline.views.maintenance import MAINTENANCE_COSTS
+from strandline.views.maintenance import MAINTENANCE_COSTS, why_not_eager
 from strandline.views.operator_delta import view_delta
+from strandline.views.pins import domains_of
 from strandline.views.range_modifications import LEAST_ROWS, statements_of_commit
-from strandline.views.store_state import Sought, StoreState
+from strandline.views.store_state import StoreState
 
 
 def derive(edit: StateEdit, installer: Installer, cache: PageCache, transactions: Sequence[Transaction] = ()) -> None:
     """Write what this batch changes in each eager view, as a segment that has the number of its commit."""
     kept = all_segments(edit.view, cache)
     written = _written(edit, installer, cache, kept)
-    touched = {table.before.name for table in edit.domains.values() if _is_changed(table)}
-    if all(map(is_of_views, touched)):
+    changed = [table for table in edit.domains.values() if is_changed(table)]
+    if all(is_of_views(table.before.name) for table in changed):
         return
-    state = StoreState(edit.view, cache)
-    known = KnownViews(state)
+    touched = {table.domain for table in changed}
+    states = EditStates(StoreState(edit.view, cache), StoreState(edit.preview(), cache))
+    known = KnownViews(states.newer)
     for segments in kept.values():
         newest = written.get(segments.view, segments)
         if segments.broken or newest is None:
@@ -62,9 +60,15 @@ def derive(edit: StateEdit, installer: Installer, cache: PageCache, transactions
         started = time.perf_counter()
         try:
             definition = known.definition(segments.view)
-            if touched.isdisjoint(definition.relations):
+            if definition.fingerprint != segments.fingerprint:
+                raise StrandlineError(REDEFINED)
+            if obstacle := why_not_eager(definition):
+                raise StrandlineError(obstacle)
+            if touched.isdisjoint(domains_of(states.newer, definition)):
                 continue
-            rows = _delta(edit, state, definition, segments)
+            if obstacle := unlike(definition, states):
+                raise StrandlineError(obstacle)
+            rows = view_delta(definition, states, JoinRunner("inline"))
         except StorageError:
             raise
         except StrandlineError as error:
@@ -72,7 +76,9 @@ def derive(edit: StateEdit, installer: Installer, cache: PageCache, transactions
             continue
         if not len(rows):
             continue
-        statements = statements_of_commit(edit, state, definition, transactions) if len(rows) >= LEAST_ROWS else {}
+        statements = (
+            statements_of_commit(edit, states.older, definition, transactions) if len(rows) >= LEAST_ROWS else {}
+        )
         if statements:
             _write(edit, installer, newest.modified(int(edit.commit), statements))
         put = stored(definition, int(edit.commit), rows)
@@ -116,82 +122,33 @@ def _segments_edit(edit: StateEdit) -> TableEdit | None:
     return next((table for table in edit.domains.values() if table.name == SEGMENTS and not table.dropped), None)
 
 
-def _is_changed(table: TableEdit) -> bool:
+def is_changed(table: TableEdit) -> bool:
     described_anew = table.dropped or table.record_changed or table.name != table.before.name
     return described_anew or next(table.changed(), None) is not None
 
 
-def _delta(edit: StateEdit, state: StoreState, definition: ViewDefinition, segments: Segments) -> pa.Table:
-    if definition.reads_clock:
-        raise StrandlineError("the view reads the clock, which moves between commits")
-    if definition.fingerprint != segments.fingerprint:
-        raise StrandlineError("the view's definition or a base table's columns have changed")
-    return view_delta(definition, _EditSides(edit, state), JoinRunner("inline"))
-
-
-@dataclass(frozen=True)
-class _EditSides:
-    """The state before a batch, and the same with the batch's changes, as `DeltaSides`."""
-
-    edit: StateEdit
-    older: StoreState
-    deltas: dict[tuple[str, tuple[str, ...]], pa.Table] = field(default_factory=dict)
-
-    def state(self, *, new: bool) -> StoreState:
-        return self.older
-
-    def delta(self, relation: str, columns: Sequence[str]) -> pa.Table:
-        wanted = (relation, tuple(columns))
-        if wanted not in self.deltas:
-            self.deltas[wanted] = self._computed(relation, columns)
-        return self.deltas[wanted]
-
-    def rows(self, relation: str, columns: Sequence[str], sought: Sought, *, new: bool) -> pa.Table:
-        old = self.older.rows_sought(relation, columns, sought)
-        if not new:
-            return old
-        counted = counted_once(old)
-        delta = self.delta(relation, columns).select(counted.column_names)
-        return pa.concat_tables([pa.Table.from_arrays(counted.columns, schema=delta.schema), delta])
-
-    def everything(self, relation: str, columns: Sequence[str], *, new: bool) -> pa.Table:
-        return self.rows(relation, columns, Sought(), new=new)
+class EditStates(TwoStates):
+    """The state before a batch, or one before that, and the state that the batch leads to."""
 
     def content(self, relations: Iterable[str], *, new: bool) -> None:
-        return None
+        """Nothing identifies a state that is not written yet."""
+        return
 
-    def _computed(self, relation: str, columns: Sequence[str]) -> pa.Table:
-        record = self.older.record(relation)
-        wanted = list(columns) or list((record.key or record.names)[:1])
-        table = self.edit.domains.get(find_table(self.older.view, relation)[0].domain)
-        if table is None:
-            nothing = no_rows(pa.schema([record.row_schema.field(name) for name in wanted]))
-            return difference(nothing, nothing).rows
-        if table.dropped or table.name != relation or TableSchema.from_bytes(table.record) != record:
-            raise StrandlineError(f"the table {relation} was dropped or renamed, or its columns have changed")
-        read = (self.older.view.read, table.read)
-        old, new = rows_of_pairs(self.older.cache, table.changed(), RowShape(record, tuple(wanted)), read)
-        return difference(old.select(wanted), new.select(wanted)).rows
+
+def unlike(definition: ViewDefinition, states: TwoStates) -> str:
+    """Why what a view reads can't be compared in two states; empty if it can."""
+    reasons = (states.newer.unlike(states.older, relation, columns) for relation, columns in definition.reads())
+    return next((reason for reason in reasons if reason), "")
 
 
 def _change_table(edit: StateEdit, installer: Installer, name: str, put: pa.Table, gone: pa.Table) -> None:
     """Put rows into a difference table, and take rows away; one that this batch drops needs neither."""
     table = edit.domain(find_table(edit.view, name)[0].domain)
     if len(put) + len(gone) and not table.dropped:
-        _install(table, installer, put, gone, KEY)
+        installer.install(table, [put_and_gone(put, gone, KEY)])
 
 
 def _write(edit: StateEdit, installer: Installer, segments: Segments) -> None:
     table = _segments_edit(edit) or edit.domain(find_table(edit.view, SEGMENTS)[0].domain)
     rows = records([segments])
-    _install(table, installer, rows, rows.slice(0, 0), ["view"])
-
-
-def _install(table: TableEdit, installer: Installer, put: pa.Table, gone: pa.Table, key: list[str]) -> None:
-    """Rows to put under their keys, and rows to take away, as the tables' installer takes them."""
-    both = pa.concat_tables([put, gone]).combine_chunks()
-    keys = encode_keys(both, key)
-    order = sorted(range(len(keys)), key=keys.__getitem__)
-    live = np.array([place if place < len(put) else NONE for place in order], dtype=np.int64)
-    delta = Delta([keys[place] for place in order], live, np.full(len(keys), NONE, dtype=np.int64), both)
-    installer.install(table, [delta])
+    installer.install(table, [put_and_gone(rows, rows.slice(0, 0), ["view"])])

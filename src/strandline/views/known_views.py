@@ -17,7 +17,14 @@ from strandline.pages import MAIN, LogEntry, ReadView
 from strandline.storage import cached_property
 from strandline.tables import TableTransaction
 from strandline.values import quoted
-from strandline.views.catalog import ViewCopyRecord, ViewRecord, copy_records, view_records
+from strandline.views.catalog import (
+    StoredRecord,
+    ViewCopyRecord,
+    ViewRecord,
+    copy_records,
+    stored_records,
+    view_records,
+)
 from strandline.views.definition import Shape, ViewDefinition, define, flattened, instant_at
 from strandline.views.difference_table import Segments, all_segments
 from strandline.views.join import JoinRunner
@@ -71,6 +78,7 @@ class KnownViews:
         self.state = state
         self._host = host
         self._definitions: dict[str, ViewDefinition] = {}
+        self._sources: dict[str, ViewDefinition] = {}
 
     @cached_property
     def records(self) -> dict[str, ViewRecord]:
@@ -92,6 +100,16 @@ class KnownViews:
             () if host.name != MAIN else {one.version for one in records.values()} - host.pages.store.versions().keys()
         )
         return {name: one for name, one in records.items() if one.version == host.name or one.version in gone}
+
+    @cached_property
+    def stored(self) -> dict[str, StoredRecord]:
+        """What is known of the rows of stored views."""
+        return stored_records(self.state.view, self.state.cache)
+
+    def has_rows(self, name: str) -> bool:
+        """Whether a view's rows stand in a table of its name: it is read like a table then."""
+        record = self.records.get(name)
+        return record is not None and record.stored and self.state.is_table(name)
 
     @cached_property
     def segments(self) -> dict[str, Segments]:
@@ -121,9 +139,9 @@ class KnownViews:
         if record.taken is None:
             return Lag(None, None)
         current = max(record.taken.commit, record.current)
-        relations = self.definition(record.view).relations
+        relations = self.followed(record).relations
         missed = max(self.state.last_change(relations) - current, 0)
-        if self.definition(record.view).reads_clock:
+        if self.followed(record).reads_clock:
             return Lag(missed, max(now - record.seen, 0.0))
         if not missed:
             return Lag(0, 0.0)
@@ -134,16 +152,29 @@ class KnownViews:
         return Lag(missed, max(now - (record.seen if first is None or not reaches else first), 0.0))
 
     def definition(self, name: str) -> ViewDefinition:
-        """What a view means, over tables and what-ifs; a table or what-if is the view that shows all of it."""
+        """What who reads that name reads, over tables and what-ifs. A table, a what-if or a view whose rows are stored
+        is the view that shows all of it.
+        """
         if name not in self._definitions:
-            record = self.records.get(name)
-            if record is None:
+            known = self.records.get(name)
+            if known is None or self.has_rows(name):
                 self._refuse_unknown(name)
                 record = ViewRecord(name, f"SELECT * FROM {quoted(name)}", 0)
-                self._definitions[name] = _defined(record, _Relations(self, 0))
+                self._definitions[name] = _defined(record, _Relations(self, known.number + 1 if known else 0))
             else:
-                self._definitions[name] = self.meaning(record)
+                self._definitions[name] = self.source(name)
         return self._definitions[name]
+
+    def source(self, name: str) -> ViewDefinition:
+        """What a view's text means, whether or not its rows are stored."""
+        if name not in self._sources:
+            record = self.records.get(name)
+            self._sources[name] = self.definition(name) if record is None else self.meaning(record)
+        return self._sources[name]
+
+    def followed(self, record: ViewCopyRecord) -> ViewDefinition:
+        """What a copy follows: what a read of its view gives. The rows of a stored view follow its text."""
+        return self.source(record.view) if isinstance(record, StoredRecord) else self.definition(record.view)
 
     def meaning(self, record: ViewRecord) -> ViewDefinition:
         """What a text means here as a view over the relations that are older than it."""
@@ -207,8 +238,10 @@ class _Relations(Mapping[str, Shape]):
 
     def __init__(self, known: KnownViews, number: int) -> None:
         self._known = known
-        self.views = {name for name, record in known.records.items() if record.number < number}
-        self._names = [*known.state.names(), *sorted(self.views)]
+        older = {name for name, record in known.records.items() if record.number < number}
+        self.views = {name for name in older if not known.has_rows(name)}
+        younger = known.records.keys() - older
+        self._names = [*(name for name in known.state.names() if name not in younger), *sorted(self.views)]
 
     def __getitem__(self, name: str) -> Shape:
         if name in self.views:

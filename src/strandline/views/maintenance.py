@@ -29,7 +29,6 @@ from strandline.views.cost import Choice, Load, Prices
 from strandline.views.definition import ViewDefinition
 from strandline.views.difference_table import Segments, begin, end, write
 from strandline.views.known_views import KnownViews, ViewHost, read_views
-from strandline.views.store_state import StoreState
 
 CHANGED, SCAN, RELEVANCE, MAINTAIN, MESSAGE, ROW_BYTES = "changed", "scan", "relevance", "maintain", "message", "bytes"
 COMMITS, COMMIT_SECONDS = "commits", "commit"
@@ -155,6 +154,16 @@ MARGIN = 0.8
 """Eager maintenance must be expected to take less than this part of what computing the difference takes."""
 
 
+def check_eager(definition: ViewDefinition, maintain: str) -> None:
+    """Refuses to keep at commits what differences can't follow."""
+    if maintain == EAGER and why_not_eager(definition):
+        raise InputError(
+            f"it can't be kept eagerly: {why_not_eager(definition)}",
+            doing=f"defining view {definition.name!r}",
+            hint="Say maintain='deferred' (--maintain deferred): its difference is then computed at each refresh",
+        )
+
+
 def keep(transaction: TableTransaction, known: KnownViews, definition: ViewDefinition, maintain: str) -> None:
     """Begin, go on with or end a view's difference table, as it is to be maintained now."""
     segments = known.segments.get(definition.name)
@@ -162,24 +171,14 @@ def keep(transaction: TableTransaction, known: KnownViews, definition: ViewDefin
         if segments is not None and segments.fingerprint != definition.fingerprint:
             end(transaction, known.state.view, definition.name)
         return
-    obstacle = why_not_eager(definition, known.state) if maintain == EAGER else ""
-    if obstacle:
-        raise InputError(
-            f"it can't be kept eagerly: {obstacle}",
-            doing=f"defining view {definition.name!r}",
-            hint="Say maintain='deferred' (--maintain deferred): its difference is then computed at each refresh",
-        )
     _maintained(transaction, known, definition, maintain)
 
 
-def why_not_eager(definition: ViewDefinition, state: StoreState) -> str:
-    """Why a view can't have a difference table; empty if it can."""
-    if definition.regenerated:
-        return definition.regenerated
+def why_not_eager(definition: ViewDefinition) -> str:
+    """Why a view can't be kept at commits; empty if it can."""
     if definition.reads_clock:
         return "it reads the clock, which moves between commits"
-    above = [relation for relation in definition.relations if not state.is_table(relation)]
-    return f"{above[0]} is a what-if" if above else ""
+    return definition.regenerated
 
 
 def choose(measured: Mapping[str, float], *, eager: bool) -> Choice:
@@ -221,7 +220,7 @@ def retune(host: ViewHost, known: KnownViews, newest: ViewCopyRecord) -> None:
     if record is None or record.maintain != AUTO:
         return
     definition = known.definition(name)
-    choice = None if why_not_eager(definition, known.state) else chosen(known, definition, newest)
+    choice = None if why_not_eager(definition) else chosen(known, definition, newest)
     if choice is None or (choice.maintain == EAGER) == _is_kept(known.segments.get(name)):
         return
     maintain = choice.maintain

@@ -9,6 +9,7 @@ sent the difference of states, and stands in the difference table then; and the 
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ import pyarrow as pa
 from strandline.pages import PageSnapshot
 from strandline.tables import TableTransaction
 from strandline.views import difference_table
-from strandline.views.catalog import ViewCopyRecord, ViewPosition
+from strandline.views.catalog import REDEFINED, StoredRecord, ViewCopyRecord, ViewPosition, ViewRecord
 from strandline.views.delta_query import TwoStates
 from strandline.views.difference_table import Segments
 from strandline.views.join import JoinRunner
@@ -92,7 +93,7 @@ class RefreshContext:
     def difference(self, position: ViewPosition) -> NetDifference | str:
         """The copy's net difference from a position; or why it is not known."""
         if self._is_redefined(position):
-            return "the view's definition or a base table's columns have changed"
+            return REDEFINED
         if self._is_kept_since(position):
             rows = self._kept(position.commit)
             return NetDifference(self.wanted.restricted(rows), len(rows), self._parts(position.commit))
@@ -113,7 +114,7 @@ class RefreshContext:
     def changes_since(self, position: ViewPosition) -> int | str:
         """How many rows have changed since a position, without any join; or why that is not known."""
         if self._is_redefined(position):
-            return "the view's definition or a base table's columns have changed"
+            return REDEFINED
         if self._is_kept_since(position):
             return len(self._kept(position.commit))
         with pinned(self.host, self.record.id, position) as standing:
@@ -206,3 +207,16 @@ def refresh_context(
         record = known.copy(copy)
         wanted = subscribe(known.definition(record.view), record.where, record.columns)
         yield RefreshContext(host, now, known, record, wanted, host.running(runner))
+
+
+@contextmanager
+def stored_context(
+    host: ViewHost, view: ViewRecord, runner: str = "auto", at: PageSnapshot | None = None
+) -> Iterator[RefreshContext]:
+    """The same for the rows of a view that is, or is to be, stored with this text."""
+    with host.pages.snapshot() if at is None else at.again() as now:
+        known = KnownViews(state_now(host, now.view), host)
+        fresh = StoredRecord(view.name, view.name, "", secrets.token_hex(8), version=host.name)
+        source = known.source(view.name) if known.records.get(view.name) == view else known.meaning(view)
+        wanted = Subscription(source, source)
+        yield RefreshContext(host, now, known, known.stored.get(view.name, fresh), wanted, host.running(runner))

@@ -43,6 +43,9 @@ def expire(host: ViewHost, known: KnownViews, but: str = "") -> list[str]:
     over = [one for one in away if _is_over(host, known, one, now - one.seen)]
     for record in over:
         release(host, record)
+    for stored in known.stored.values():
+        if stored.name != but and _is_over(host, known, stored, now - stored.seen):
+            let_go(host, stored.id)
     return [one.name for one in over]
 
 
@@ -106,7 +109,7 @@ def _is_over(host: ViewHost, known: KnownViews, record: ViewCopyRecord, away: fl
         return True
     if away <= DAY:
         return False
-    relations = known.definition(record.view).relations
+    relations = known.followed(record).relations
     base = sum(known.state.bytes(relation) for relation in relations)
     return _kept_bytes(host, known, record) > base + SMALL
 
@@ -121,7 +124,7 @@ def _kept_bytes(host: ViewHost, known: KnownViews, record: ViewCopyRecord) -> in
     with pinned(host, record.id, record.taken) as standing:
         if standing is None:
             return 0
-        relations = known.definition(record.view).relations
+        relations = known.followed(record).relations
         domains = {one.domain for relation in relations for one in now.domains_below(relation)}
         return sum(_old_bytes(now.view, standing.view, domain) for domain in domains)
 

@@ -98,7 +98,8 @@ class StoreState:
         if relation == CLOCK:
             return CLOCK_SHAPE
         record = self.record(relation)
-        return Shape(record.arrow_schema, record.key)
+        shown = pa.schema([record.arrow_schema.field(name) for name in record.shown])
+        return Shape(shown, record.key if set(record.key) <= set(record.shown) else ())
 
     def record(self, relation: str) -> TableSchema:
         if self.is_table(relation):

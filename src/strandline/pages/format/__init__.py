@@ -34,7 +34,15 @@ from strandline.pages.format.node import (
     page_entry,
     table_entry,
 )
-from strandline.pages.format.objects import Objects, ObjectWriter, node_name, page_name, version_name
+from strandline.pages.format.objects import (
+    Objects,
+    ObjectWriter,
+    PendingObjects,
+    PreviewWriter,
+    node_name,
+    page_name,
+    version_name,
+)
 from strandline.pages.format.page_table import (
     FreeList,
     Load,
@@ -85,7 +93,9 @@ __all__ = [
     "ObjectWriter",
     "Objects",
     "PageRef",
+    "PendingObjects",
     "Pointer",
+    "PreviewWriter",
     "Reservation",
     "SnapshotRecord",
     "StoredMaster",

@@ -6,6 +6,7 @@ before the swap (invariant 2), and can take it all back when the swap is not goi
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -15,7 +16,7 @@ from strandline.pages.format.envelope import Json, checksum, seal, unseal
 from strandline.pages.format.node import Node, NodeRef, PageRef, decode_node, encode_node
 from strandline.pages.format.pointer import Chunk
 from strandline.pages.ids import UNBORN, CommitNumber, PhysicalPage, VersionObject
-from strandline.storage import Storage, put_new
+from strandline.storage import MemoryStorage, Storage, put_new
 
 WRITE_AT_ONCE = 1 << 20
 """Pages from this size on are written when they are made; smaller ones wait, to be written together."""
@@ -241,3 +242,36 @@ class ObjectWriter:
             self.names.discard(PhysicalPage(name))
         if foreign:
             raise AlreadyExists(f"{foreign[0]} exists already", doing=f"writing {foreign[0]}")
+
+
+class PendingObjects(Objects):
+    """The objects of a writer, stored or pending, for who reads what it is about to name.
+
+    Nobody may go past it to the storage, which does not have all of them: so its own is empty.
+    """
+
+    def __init__(self, writer: ObjectWriter) -> None:
+        super().__init__(MemoryStorage())
+        self._writer = writer
+
+    def node(self, ref: NodeRef) -> Node:
+        return self._writer.load(ref)
+
+    def page(self, ref: PageRef) -> bytes:
+        return self._writer.read(ref)
+
+    def sealed(self, kind: str, ref: PageRef, decode: Callable[[Json], Json] = _as_it_is) -> Json:
+        return self._writer.read_sealed(kind, ref, decode)
+
+
+_previewed = itertools.count()
+
+
+class PreviewWriter(ObjectWriter):
+    """New objects over those of a writer, in memory alone: they are never stored, and their names are no object's."""
+
+    def __init__(self, writer: ObjectWriter) -> None:
+        super().__init__(PendingObjects(writer), lambda: f"preview.{next(_previewed)}")
+
+    def _add(self, name: PhysicalPage, data: bytes) -> None:
+        self._pending[name] = data

@@ -24,11 +24,17 @@ from strandline.replication.senders.annotated import (
     opened,
     wanted_copy,
 )
-from strandline.replication.senders.sender import REPAIR, Refresh, Sender, Source
-from strandline.replication.senders.view import ViewSender, copy_definition, source_of
+from strandline.replication.senders.sender import AUTO, FIRST, FULL, NOTHING, REPAIR, Refresh, Sender, Source
+from strandline.replication.senders.view import DIFFERENCE, NO_START, ViewSender, copy_definition, source_of
 
 __all__ = [
+    "AUTO",
     "BASE_DIALECTS",
+    "DIFFERENCE",
+    "FIRST",
+    "FULL",
+    "NOTHING",
+    "NO_START",
     "REPAIR",
     "AnnotatedSender",
     "BaseCatalog",

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.changes import CHANGE, COUNTED, DELETE, KEYED, UPDATE, ChangeSet, Header, finish
-from strandline.errors import ChangesError, Conflict, InputError, NotFound, SchemaError
+from strandline.changes import COUNTED
+from strandline.errors import Conflict, InputError, NotFound, SchemaError
 from strandline.pages import MAIN, ReadView, create_store, open_store
 from strandline.relations import Address
 from strandline.replication.copy_state import CopyState, Evolution, after, is_new, the_same
@@ -28,7 +28,6 @@ from strandline.replication.definition import (
     COUNT,
     PREFIX,
     RANGES,
-    SIGNATURE,
     CopyDefinition,
     check_no_null_keys,
     signed,
@@ -37,20 +36,23 @@ from strandline.replication.message import LOAD, Emptying, Message, refuse_state
 from strandline.storage import open_storage, retried
 from strandline.tables import (
     ALL,
+    NUMBER,
+    SIGNATURE,
     SMALL_WRITES,
     PageCache,
     TableInstaller,
     TableReader,
     TableTransaction,
     TableValidator,
+    added,
     check_key_types,
     check_storable,
     decode_first,
-    encode_keys,
+    keyed_changes,
+    numbers_held,
+    removed,
 )
-
-NUMBER = f"{PREFIX}number"
-"""Tells equal rows of a counted copy apart: 1, 2, …"""
+from strandline.views import ViewDeriver
 
 
 def stored_schema(definition: CopyDefinition) -> pa.Schema:
@@ -61,48 +63,6 @@ def stored_schema(definition: CopyDefinition) -> pa.Schema:
 
 def key_of(definition: CopyDefinition) -> tuple[str, ...]:
     return (SIGNATURE, NUMBER) if definition.form == COUNTED else definition.identity
-
-
-def keyed_changes(definition: CopyDefinition, gone: pa.Table, rows: pa.Table) -> ChangeSet:
-    """A keyed change set of the table: `rows` come or replace, `gone` go unless they come again."""
-    schema, key = stored_schema(definition), key_of(definition)
-    header = Header(KEYED, schema, schema, key)
-    gone = gone.select(list(key)).cast(pa.schema([schema.field(name) for name in key]))
-    coming = set(encode_keys(rows, key))
-    kept = [place for place, name in enumerate(encode_keys(gone, key)) if name not in coming]
-    leaving = gone.take(pa.array(kept, pa.int64()))
-    leaving = leaving.append_column(CHANGE, pa.array([DELETE] * len(leaving), pa.string()))
-    coming_rows = rows.append_column(CHANGE, pa.array([UPDATE] * len(rows), pa.string()))
-    both = pa.concat_tables([leaving, coming_rows], promote_options="default")
-    return finish(header, both.select(header.rows_schema.names).cast(header.rows_schema))
-
-
-def added(delta: pa.Table, held: dict[str, int]) -> pa.Table:
-    """The rows that a delta adds, each as often as it is added, under the next free numbers."""
-    counts = np.asarray(delta.column(COUNT), dtype=np.int64)
-    places = np.repeat(np.arange(len(delta)), np.maximum(counts, 0))
-    numbers: list[int] = []
-    for signature, count in zip(delta.column(SIGNATURE).to_pylist(), counts.tolist(), strict=True):
-        here = held.get(signature, 0)
-        numbers += range(here + 1, here + count + 1)
-    return delta.take(pa.array(places)).set_column(1, NUMBER, pa.array(numbers, pa.int64()))
-
-
-def removed(delta: pa.Table, held: dict[str, int], doing: str) -> pa.Table:
-    """The keys of the rows that a delta removes: of equal rows those with the greatest numbers."""
-    signatures: list[str] = []
-    numbers: list[int] = []
-    for signature, count in zip(delta.column(SIGNATURE).to_pylist(), delta.column(COUNT).to_pylist(), strict=True):
-        left = held[signature] + count
-        if left < 0:
-            raise ChangesError(
-                "it removes rows that the copy does not hold",
-                doing=doing,
-                hint="The copy was edited by hand: repair it",
-            )
-        numbers += range(left + 1, held[signature] + 1)
-        signatures += [signature] * (len(numbers) - len(signatures))
-    return pa.table({SIGNATURE: pa.array(signatures, pa.string()), NUMBER: pa.array(numbers, pa.int64())})
 
 
 STATES = f"{PREFIX}replicas"
@@ -118,7 +78,9 @@ class StoreTarget:
         self._address = address
         self._cache = PageCache()
         storage = open_storage(address.location)
-        parts = TableInstaller(self._cache, SMALL_WRITES), TableValidator(self._cache)
+        installer = TableInstaller(self._cache, SMALL_WRITES)
+        # Views of that store may stand on the copy.
+        parts = installer, TableValidator(self._cache), None, [ViewDeriver(installer, self._cache)]
         try:
             self._pages = open_store(storage, *parts)
         except NotFound:
@@ -290,7 +252,7 @@ class StoreTarget:
         rows = message.rows
         if definition.form == COUNTED:
             delta = signed(definition, rows)
-            held = self._numbers(view, self._load_name, delta) if begun else {}
+            held = numbers_held(TableReader(view, self._load_name, self._cache), delta) if begun else {}
             rows = added(delta, held)
         rows = rows.select(stored_schema(definition).names)
         stale = message.first and view.find_domain(self._load_name) is not None
@@ -324,13 +286,14 @@ class StoreTarget:
         if definition.form == COUNTED:
             minus = message.gone.set_column(0, COUNT, pc.negate(message.gone.column(COUNT)))
             delta = signed(definition, pa.concat_tables([minus, rows]))
-            held = self._numbers(view, self._name, delta)
+            held = numbers_held(TableReader(view, self._name, self._cache), delta)
             gone, rows = removed(delta, held, f"writing to {self.shown}"), added(delta, held)
         elif definition.form == RANGES:
             gone = self._addresses(view, definition, message.gone)
         else:
             gone = message.gone
-        changes = keyed_changes(definition, gone, rows.select(stored_schema(definition).names))
+        schema = stored_schema(definition)
+        changes = keyed_changes(schema, key_of(definition), gone, rows.select(schema.names))
 
         def work(tx: TableTransaction) -> None:
             if len(changes):
@@ -351,23 +314,6 @@ class StoreTarget:
             held = np.asarray(reader.rows(entry, [address], None, ALL).column(address).cast(pa.int64()), dtype=np.int64)
             emptied.append(held[emptying.holds(held)])
         return pa.table({address: pa.array(np.concatenate(emptied)).cast(field.type)})
-
-    def _numbers(self, view: ReadView, name: str, delta: pa.Table) -> dict[str, int]:
-        """How many rows the table holds of each signature that the delta names."""
-        wanted = np.array(sorted(delta.column(SIGNATURE).to_pylist()), dtype=object)
-        reader = TableReader(view, name, self._cache)
-        numbers: dict[str, int] = dict.fromkeys(wanted.tolist(), 0)
-        for entry in reader.entries(ALL):
-            least, greatest = (
-                cast(bytes, decode_first(key or b"", reader.schema.key_types)) for key in (entry.least, entry.greatest)
-            )
-            first = np.searchsorted(wanted, least.decode())
-            if first == len(wanted) or wanted[first] > greatest.decode():
-                continue
-            for signature in reader.rows(entry, [SIGNATURE], None, ALL).column(SIGNATURE).to_pylist():
-                if signature in numbers:
-                    numbers[signature] += 1
-        return numbers
 
     # States
 
