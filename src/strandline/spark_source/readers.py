@@ -110,7 +110,7 @@ class TableRows(DataSourceReader):  # type: ignore[misc]
             reader = open_table(self.pinned, self.table)
             condition = reader.condition(self.where)
             bounds = key_bounds(condition, reader.schema)
-            for number in partition.value or ():
+            for number in (partition and partition.value) or ():
                 entry = reader.view.entry(reader.entry.domain, number)
                 if entry is None:
                     raise SnapshotExpired(f"page {number} of {self.table} is gone", doing="reading a table")
@@ -181,7 +181,7 @@ class WhatIfRows(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with without_traceback():
-            if partition.value is None:
+            if partition is None or partition.value is None:  # PySpark 4.0 asks so for no partitions
                 return
             condition = open_what_if(self.pinned, self.name).reader.condition(self.where)
             more = condition.condition.columns if condition is not None else ()
@@ -275,7 +275,7 @@ class ChangeRows(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with without_traceback():
-            if partition.value is None:
+            if partition is None or partition.value is None:  # PySpark 4.0 asks so for no partitions
                 return
             try:
                 for batch in read_batches([partition.value], self.parts.header.rows_schema):
