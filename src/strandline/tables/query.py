@@ -199,7 +199,8 @@ def _resolved(tree: Any, known: Set[str]) -> list[str]:
         name = table.name if table.name in known else alike[0] if len(alike) == 1 else None
         if name is None or table.db or table.catalog:
             listed = ", ".join(sorted(name for name in known if not is_own_name(name))[:20])
-            raise NotFound(f"there is no table {table.sql()}", doing=_DOING, hint=f"The tables are {listed}")
+            hint = f"The tables are {listed}" if listed else "There are no tables yet"
+            raise NotFound(f"there is no table {table.sql()}", doing=_DOING, hint=hint)
         table.this.set("this", name)
         table.this.set("quoted", True)
         named[name] = None
