@@ -47,7 +47,7 @@ def numbers(draw: st.DrawFn, type_: pa.DataType) -> Any:
     return Decimal(value).scaleb(-type_.scale)
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(25))
 @given(st.data())
 def test_what_is_added_up_is_what_duckdb_computes(data: st.DataObject) -> None:
     type_ = data.draw(st.sampled_from(list(TYPES)))
@@ -77,7 +77,7 @@ def test_what_is_added_up_is_what_duckdb_computes(data: st.DataObject) -> None:
                 assert rounded(after(before, delta(store, then))) == rounded(computed(sql, store))
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 @given(st.data())
 def test_first_rows_stay_first(data: st.DataObject) -> None:
     """With little spare, so that what is held runs out, and rows come and go behind it."""
