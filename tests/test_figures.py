@@ -1,4 +1,4 @@
-"""The papers' tables and figures in the documentation: made of the results file alone, each with its picture."""
+"""The figures of the documentation, the papers' and the goals', made of their results files alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
+from benchmarks import goals
 from benchmarks.charts import Axes, Curve, chart
 from benchmarks.papers import BEGIN, section
 
@@ -17,7 +18,15 @@ def test_the_section_of_the_papers_page_is_made_of_the_results_file() -> None:
     page = (DOCS / "papers.md").read_text("utf-8")
     assert page[page.index(BEGIN) :].rstrip() == section(results)
     pictures = {figure["picture"] for figure in results["figures"]} - {""}
-    assert pictures == {file.name for file in (DOCS / "figures").glob("*.svg")}
+    assert pictures == {file.name for file in (DOCS / "figures").glob("*.svg") if not file.match("goals-*")}
+
+
+def test_the_section_of_the_goals_is_made_of_the_results_file() -> None:
+    results = json.loads((DOCS / "figures" / "benchmarks.json").read_text("utf-8"))
+    page = (DOCS / "benchmarks.md").read_text("utf-8")
+    assert goals.section(results) in page
+    pictures = {f"goals-{table}.svg" for table in results["tables"]}
+    assert pictures == {file.name for file in (DOCS / "figures").glob("goals-*.svg")}
 
 
 def test_a_chart_has_a_dot_for_each_measured_point_and_a_line_for_each_curve() -> None:
