@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import importlib.metadata
 import importlib.util
 import logging
 import marshal
@@ -323,6 +322,8 @@ def ask_worker(spark: SparkSession) -> dict[str, str]:
 
 def check_worker(worker: dict[str, str], where: str) -> None:
     """Refuses workers whose Python or libraries differ from this process's in a way that could change results."""
+    import importlib.metadata  # fifteen milliseconds, which a command without Spark need not wait for
+
     here = {"python": f"{sys.version_info.major}.{sys.version_info.minor}", "strandline": __version__}
     here.update({name: importlib.metadata.version(name) for name in WORKERS_NEED})
     wrong = [
