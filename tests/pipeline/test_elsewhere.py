@@ -15,7 +15,7 @@ from tests.storage import s3
 import strandline as sl
 from strandline.cli.pipeline import run_json
 from strandline.errors import NotFound
-from strandline.storage import put_object
+from strandline.storage import files_below, put_object
 
 
 def name_table(spark: Any, name: str, rows: Rows) -> None:
@@ -79,3 +79,31 @@ def test_sheets_of_workbooks_and_tables_of_any_driver_are_sources_of_a_pipeline(
         assert ran["orders"]["how"] == ("load", "nothing", "store")[number]
         assert ran["staff"]["inserted"] == 1
         assert shop.rows() == rows, "the third night's prices are whole numbers, and the table's type is kept"
+
+
+def test_nothing_of_a_pipeline_but_its_file_need_be_on_the_machine(tmp_path: Path) -> None:
+    with s3.bucket() as bucket:
+        shop, place = Shop(tmp_path), f"s3://{bucket}/nightly"
+        shop.write(
+            f'store = "{place}/store"\nwork = "{place}/work/"\n'
+            f'[sources.orders]\nfrom = "{place}/orders.parquet"\nkey = "id"\ndetect = "signatures"\n'
+            f'[dumps.backup]\nto = "{place}/dumps"\n'
+        )
+        for number, rows in enumerate((orders(1, 2), orders(1, 2, price=2.0), orders(2, 3))):
+            pq.write_table(pa.Table.from_pylist(rows, ORDERS), tmp_path / "rows")
+            put_object(f"{place}/orders.parquet", (tmp_path / "rows").read_bytes())
+            result = shop.run()
+            assert run_json(result)["sources"]["orders"]["how"] == ("load", "store", "signatures")[number]
+            assert result.report == f"{place}/work/reports/step-{number + 1:04}.html"
+            with sl.open(f"{place}/store") as store:
+                assert store.table("orders").to_arrow().sort_by("id").to_pylist() == rows
+        left = files_below(f"{place}/work")
+        assert {"reports/index.html", "reports/latest.html", "runs.jsonl"} <= {*left}
+        assert "running.json" not in left
+        assert len({name.split("/")[1] for name in left if name.startswith("signatures/")}) == 1
+        assert [run["step"] for run in shop.pipeline().history(9)] == [1, 2, 3]
+        put_object(f"{place}/work/running.json", b'{"started": 7.0, "process": null}')
+        assert shop.pipeline().history(1)[0]["kind"] == "Running"
+        shop.run()
+        assert [run.get("kind") for run in shop.pipeline().history(2)] == ["Killed", None]
+        assert {path.name for path in tmp_path.iterdir()} == {"shop.toml", "rows"}

@@ -18,7 +18,7 @@ from strandline.pipeline.journal import Step
 from strandline.pipeline.pictures import VersionLine, bars, safe, tree
 from strandline.pipeline.step import STAGES
 from strandline.report import MARK, STYLE
-from strandline.storage import replacing
+from strandline.storage import write_file
 
 PAGE_STYLE = """
 .scroll { overflow-x: auto; }
@@ -93,12 +93,10 @@ class RunPage:
 
 def write_page(page: RunPage, folder: str) -> str:
     """Puts the page into the folder of reports, and as `latest.html` beside it; gives its path."""
-    os.makedirs(folder, exist_ok=True)
     text = render(page)
     paths = [os.path.join(folder, "latest.html"), *([page_path(page.step, folder)] if page.new else [])]
     for path in paths:
-        with replacing(path) as file:
-            file.write(text.encode())
+        write_file(path, text.encode())
     return paths[-1]
 
 

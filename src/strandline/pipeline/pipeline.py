@@ -45,7 +45,16 @@ from strandline.pipeline.step import (
     commit_step,
     sweep_signatures,
 )
-from strandline.storage import MemoryStorage, locked, replacing, retried
+from strandline.storage import (
+    MemoryStorage,
+    file_exists,
+    is_object_url,
+    locked,
+    read_file,
+    remove_files,
+    retried,
+    write_file,
+)
 from strandline.store import Store, create_on
 from strandline.store import create as create_store
 from strandline.store import open as open_store
@@ -58,8 +67,12 @@ LONGEST_WAIT = 24 * 3600.0
 def run_lock(folder: str, *, wait: bool) -> Iterator[None]:
     """Holds the lock of a work folder; if another process has it, waits for its end or is an error.
 
-    It is an flock, which the kernel releases however its process ends. That the file exists means nothing.
+    It is an flock, which the kernel releases however its process ends. That the file exists means nothing. Nothing
+    locks a work folder at a URL: of two runs the store takes the first one's step, and the second begins anew.
     """
+    if is_object_url(folder):
+        yield
+        return
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "lock")
     with ExitStack() as held:
@@ -266,20 +279,26 @@ class Pipeline:
 
     def history(self, count: int) -> list[dict[str, Any]]:
         """The outcomes of the last runs, failures included, oldest first."""
-        runs: list[dict[str, Any]] = []
-        with suppress(FileNotFoundError), open(os.path.join(self.settings.work, RUNS)) as file:
-            runs = [json.loads(line) for line in file.readlines()[-count:]]
+        lines = (read_file(self._work(RUNS)) or b"").splitlines()
+        runs = [json.loads(line) for line in lines[-count:]]
         under_way = self._under_way()
         return [*runs, *([under_way] if under_way else [])][-count:]
 
     def _under_way(self) -> dict[str, Any] | None:
         """The run that has begun and not ended: under way, or killed, as far as this machine can tell."""
-        with suppress(FileNotFoundError, ValueError), open(os.path.join(self.settings.work, RUNNING)) as file:
-            begun = json.load(file)
-            known = begun.pop("process", None)
-            if known is not None and ProcessIdentity(**known).has_ended(ProcessIdentity.of_this_process()):
-                return {**begun, "error": KILLED, "kind": "Killed", "seconds": None}
-            return {**begun, "seconds": None, "kind": "Running"}
+        begun = self._begun()
+        if begun is None:
+            return None
+        known = begun.pop("process", None)
+        if known is not None and ProcessIdentity(**known).has_ended(ProcessIdentity.of_this_process()):
+            return {**begun, "error": KILLED, "kind": "Killed", "seconds": None}
+        return {**begun, "seconds": None, "kind": "Running"}
+
+    def _begun(self) -> dict[str, Any] | None:
+        """What a run said when it began, where it did not say that it ended."""
+        with suppress(ValueError):
+            record: dict[str, Any] = json.loads(read_file(self._work(RUNNING)) or b"")
+            return record
         return None
 
     def _run(self, store: Store, started: float) -> RunResult:
@@ -290,7 +309,7 @@ class Pipeline:
         if last is not None and not last.finished:
             resumed = last = finish_step(context, last, stages, self._clock())
             stages = Stages(self._watch)
-        if last is not None and not os.path.exists(page_path(last, self._reports)):
+        if last is not None and not file_exists(page_path(last, self._reports)):
             self._write_page_of_killed_run(store, last)
         changes, step = self._take_step(context, stages)
         if step is not None:
@@ -336,7 +355,10 @@ class Pipeline:
 
     @property
     def _reports(self) -> str:
-        return os.path.join(self.settings.work, "reports")
+        return self._work("reports")
+
+    def _work(self, name: str) -> str:
+        return os.path.join(self.settings.work, name)
 
     def _refresh_earlier_step(self, context: PipelineContext, last: Step, stages: Stages) -> Step:
         """Refreshes copies and dumps of a step that happened earlier; the journal changes only if they did."""
@@ -362,23 +384,25 @@ class Pipeline:
 
     def _begin(self, started: float) -> None:
         """Says that a run is under way. One that was when its process was killed goes into the history now."""
-        path = os.path.join(self.settings.work, RUNNING)
-        with suppress(FileNotFoundError, ValueError), open(path) as file:
-            begun = json.load(file)["started"]
-            self._append_to_history({"started": begun, "error": KILLED, "kind": "Killed", "seconds": None})
+        begun = self._begun()
+        if begun is not None:
+            self._append_to_history({"started": begun["started"], "error": KILLED, "kind": "Killed", "seconds": None})
         process = ProcessIdentity.of_this_process()
-        with replacing(path) as file:
-            record = {"started": started, "process": None if process is None else asdict(process)}
-            file.write(json.dumps(record).encode())
+        record = {"started": started, "process": None if process is None else asdict(process)}
+        write_file(self._work(RUNNING), json.dumps(record).encode())
 
     def _end(self, record: Mapping[str, Any]) -> None:
         seconds = round(self._clock() - float(record["started"]), 3)
         self._append_to_history({**record, "seconds": seconds})
-        os.remove(os.path.join(self.settings.work, RUNNING))
+        remove_files([self._work(RUNNING)])
 
     def _append_to_history(self, record: Mapping[str, Any]) -> None:
-        with open(os.path.join(self.settings.work, RUNS), "a") as file:
-            file.write(json.dumps(record) + "\n")
+        path, line = self._work(RUNS), json.dumps(record).encode() + b"\n"
+        if is_object_url(path):
+            return write_file(path, (read_file(path) or b"") + line)
+        with open(path, "ab") as file:
+            file.write(line)
+        return None
 
 
 def _check_accepted(settings: PipelineSettings, accept: frozenset[str]) -> None:

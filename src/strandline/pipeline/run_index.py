@@ -14,7 +14,7 @@ from strandline.pipeline.journal import Step
 from strandline.pipeline.page import page_path, when
 from strandline.pipeline.pictures import safe
 from strandline.report import MARK, STYLE, html_report, positions_by_key, sample_changes
-from strandline.storage import replacing
+from strandline.storage import files_below, write_file
 
 SAMPLED = 100_000
 """Change rows of a table from which its page is drawn."""
@@ -38,7 +38,6 @@ def table_page_path(step: int, source: str, folder: str) -> str:
 
 def write_stopped_page(pipeline: str, error: str, started: float, last: Step | None, folder: str) -> str:
     """The page of a run that took no step because something stopped it: as `latest.html`, and under its own time."""
-    os.makedirs(folder, exist_ok=True)
     before = "There was no step yet."
     if last is not None:
         link = os.path.basename(page_path(last, folder))
@@ -57,8 +56,7 @@ def write_stopped_page(pipeline: str, error: str, started: float, last: Step | N
 
 def write_index(pipeline: str, runs: Sequence[Mapping[str, Any]], started: float, folder: str) -> None:
     """The runs, the newest first, each with its page and those of its tables."""
-    os.makedirs(folder, exist_ok=True)
-    pages = set(os.listdir(folder))
+    pages = set(files_below(folder))
     rows = "".join(_run(run, pages) for run in reversed(runs))
     head = "<tr><th>run</th><th>outcome</th><th>tables</th></tr>"
     body = (
@@ -89,5 +87,4 @@ def _page(title: str, body: str, started: float) -> str:
 
 
 def _write(path: str, page: str) -> None:
-    with replacing(path) as file:
-        file.write(page.encode("utf-8", "backslashreplace"))
+    write_file(path, page.encode("utf-8", "backslashreplace"))

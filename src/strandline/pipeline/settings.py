@@ -21,6 +21,7 @@ from strandline.errors import InputError, NotFound, StrandlineError, did_you_mea
 from strandline.pipeline.places import located
 from strandline.relations import ReadOptions, kind_of
 from strandline.replication import BASE_DIALECTS
+from strandline.storage import absolute
 from strandline.views import MAINTAIN, POLICIES
 
 DETECTORS = ("auto", "store", "signatures", "annotated")
@@ -279,7 +280,7 @@ def _settings(top: Section) -> PipelineSettings:
         path=path,
         folder=folder,
         store=top.text("store"),
-        work=os.path.normpath(located(top.text("work", f"{stem}.work"), folder)),
+        work=absolute(located(top.text("work", f"{stem}.work"), folder)),
         snapshot=_snapshot(top, name),
         keep=_rule(top),
         sources=sources,
@@ -406,7 +407,7 @@ def _check_names(settings: PipelineSettings, top: Section) -> None:
             raise top.document.error(why, ("replicas", replica.name), "to", "Give each copy a place of its own")
     if "${" in settings.work:
         raise top.error("'work' has no variables: its path is shown", "work", "Write the path")
-    if settings.work == os.path.normpath(located(settings.store, settings.folder)):
+    if settings.work == absolute(located(settings.store, settings.folder)):
         raise top.error("'work' and 'store' are one folder", "work", f"Leave it out: it is {settings.name}.work then")
 
 

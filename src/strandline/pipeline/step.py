@@ -10,7 +10,6 @@ import datetime as dt
 import logging
 import os
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from strandline.pipeline.journal import Journal, Step, message_of
 from strandline.pipeline.places import Secrets, is_database
 from strandline.pipeline.settings import PipelineSettings, SourceSettings
 from strandline.replication import BASE_DIALECTS, BaseCopyRecord
+from strandline.storage import files_below, remove_folder
 from strandline.store import Store
 from strandline.tables import TableTransaction
 
@@ -242,8 +242,5 @@ def _detect_in_extract(context: PipelineContext, extract: Extract, table: TableS
 def sweep_signatures(context: PipelineContext, step: Step | None) -> None:
     """Removes folders of signatures that the last step, if there is one, does not name."""
     used = set() if step is None else {source.get("state") for source in step.sources.values()}
-    if not os.path.isdir(context.states):
-        return
-    for name in os.listdir(context.states):
-        if name not in used:
-            shutil.rmtree(os.path.join(context.states, name), ignore_errors=True)
+    for name in {path.partition("/")[0] for path in files_below(context.states)} - used:
+        remove_folder(os.path.join(context.states, name))

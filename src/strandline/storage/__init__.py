@@ -23,8 +23,11 @@ from strandline.storage.file_access import (
     file_size,
     files_below,
     open_version,
+    read_file,
     remove_files,
+    remove_folder,
     stat_mark,
+    write_file,
 )
 from strandline.storage.file_lock import locked
 from strandline.storage.json_codec import JsonRecord, text_form
@@ -87,7 +90,9 @@ __all__ = [
     "put_new",
     "put_object",
     "put_over",
+    "read_file",
     "remove_files",
+    "remove_folder",
     "replacing",
     "retried",
     "stat_mark",
@@ -95,5 +100,6 @@ __all__ = [
     "taking_turn",
     "text_form",
     "together",
+    "write_file",
     "write_flushed",
 ]

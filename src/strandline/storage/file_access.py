@@ -53,6 +53,23 @@ def files_below(folder: str) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file())
 
 
+def read_file(path: str) -> bytes | None:
+    """What a file or an object holds; None where there is none."""
+    try:
+        with open_version(path)[0] as file:
+            return file.read()
+    except (FileNotFoundError, NotFound):
+        return None
+
+
+def write_file(path: str, content: bytes) -> None:
+    """A file or an object with that content, in the place of one that may be there; its folders are made."""
+    if not is_object_url(path):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with replacing(path) as file:
+        file.write(content)
+
+
 def copy_file(source: str, target: str) -> None:
     """Copies a file; the copy is there whole and durable, or not at all."""
     with open_version(source)[0] as read, replacing(target) as written:
@@ -65,6 +82,14 @@ def remove_files(paths: Sequence[str]) -> None:
     for path in paths:
         if not is_object_url(path):
             Path(path).unlink(missing_ok=True)
+
+
+def remove_folder(folder: str) -> None:
+    """Removes a folder, or the objects below a URL, as far as it is possible."""
+    if is_object_url(folder):
+        remove_files([f"{folder}/{name}" for name in files_below(folder)])
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def file_mark(path: str) -> str:
