@@ -96,11 +96,12 @@ def write_extracts() -> None:
         pq.write_table(table, f"{name}.parquet")
 
 
-def read_aloud(page: str) -> None:
+def read_aloud(page: str, *, on_spark: bool = True) -> None:
     write_extracts()
     reader = Page()
-    for _, kind, block in BLOCK.findall((ROOT / page).read_text("utf-8")):
-        reader.run(kind, block)
+    for needs_spark, kind, block in BLOCK.findall((ROOT / page).read_text("utf-8")):
+        if on_spark or not needs_spark:
+            reader.run(kind, block)
 
 
 @pytest.fixture(autouse=True)

@@ -92,6 +92,18 @@ def test_the_core_compares_keeps_supposes_views_copies_dumps_and_restores(extrac
     assert ran.stdout.splitlines() == ["1 1", "2 [{'n': 3}]", "True", "3"], ran.stderr
 
 
+def test_the_tour_runs_in_the_core(tmp_path: Path) -> None:
+    program = f"""
+        import os, sys
+        os.environ["COLUMNS"] = "100"
+        sys.path.insert(0, {str(ROOT)!r})
+        from tests.test_docs import read_aloud
+        read_aloud("README.md", on_spark=False)
+        """
+    ran = without(HIDDEN, program, tmp_path)
+    assert ran.returncode == 0, ran.stderr
+
+
 @pytest.mark.parametrize(
     ("extra", "words"),
     [
