@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -300,3 +301,27 @@ assert not loaded, loaded
         text=True,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_columns_are_added_renamed_and_widened(run: Run) -> None:
+    with sl.create("shop") as store:
+        store.create_table("t", pa.table({"id": [1, 2], "qty": pa.array([3, 4], pa.int32())}), key="id")
+        store.view("v", "select id, qty from t where qty > 3")
+    for words in ("--add price decimal(6,2) --default 1.50", "--widen qty int64", "--rename qty amount"):
+        assert run("alter", "shop", "t", *words.split()).code == 0
+    with sl.open("shop") as store:
+        table = store.table("t").to_arrow()
+        assert table.schema.field("amount").type == pa.int64()
+        assert table.to_pylist()[0] == {"id": 1, "amount": 3, "price": Decimal("1.50")}
+        assert store.query("select * from v").to_pylist() == [{"id": 2, "qty": 4}]
+    for words, why in (
+        ("", "one of --add, --rename and --widen"),
+        ("--add a string --widen qty int64", "one of --add, --rename and --widen"),
+        ("--rename amount b --default 7", "--default is what the rows hold"),
+        ("--add n int64 --default seven", "seven"),
+        ("--add n nothing", "nothing"),
+        ("--rename qty b", "no column 'qty'"),
+        ("--widen amount int8", "int8 does not hold every value"),
+    ):
+        told = run("alter", "shop", "t", *words.split())
+        assert (told.code, why in told.err) == (2, True), told.err

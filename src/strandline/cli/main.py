@@ -26,7 +26,7 @@ COMMANDS = {
     **dict.fromkeys(("create", "load"), "load"),
     "query": "inspect",
     "changes": "change_sets",
-    **dict.fromkeys(("tables", "describe", "history", "export"), "tables"),
+    **dict.fromkeys(("tables", "describe", "alter", "history", "export"), "tables"),
     **dict.fromkeys(("snapshot", "snapshots", "branch", "branches", "drop"), "snapshots"),
     **dict.fromkeys(("log", "space", "check"), "inspect"),
     "whatif": "whatif",

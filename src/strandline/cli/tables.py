@@ -1,5 +1,5 @@
-"""`strandline tables`, `describe`, `history` and `export`: which tables a store has, what one is, what became of a row,
-and a table as a table of others.
+"""`strandline tables`, `describe`, `alter`, `history` and `export`: which tables a store has, what one is and becomes,
+what became of a row, and a table as a table of others.
 """
 
 from __future__ import annotations
@@ -146,6 +146,60 @@ def export(store: str, table: str, path: str, at: str | None, version: str, as_j
     else:
         say(f"{count_of(done.rows, 'row')} of {table} in {path} ({done.to}).")
     return 0
+
+
+@click.command()
+@store_argument
+@click.argument("table")
+@click.option("--add", nargs=2, metavar="COLUMN TYPE", help="A new column at the end; see --default.")
+@click.option(
+    "--default", metavar="VALUE", help="What the rows that are there hold in the new column; without it null."
+)
+@click.option("--rename", nargs=2, metavar="OLD NEW", help="Another name for a column; views that read it follow.")
+@click.option("--widen", nargs=2, metavar="COLUMN TYPE", help="A type that holds all values of a column, and more.")
+@version_option
+@json_option
+def alter(store: str, table: str, version: str, as_json: bool, default: str | None, **asked: Any) -> int:
+    """Adds, renames or widens a column of TABLE; no page is rewritten.
+
+    \b
+    Examples:
+      strandline alter shop orders --add channel string --default shop
+      strandline alter shop orders --rename qty quantity
+      strandline alter shop orders --widen qty int64
+    """
+    verbs = [(verb, words) for verb, words in asked.items() if words is not None]
+    if len(verbs) != 1:
+        raise click.UsageError("Say one of --add, --rename and --widen.")
+    ((verb, (column, to)),) = verbs
+    if default is not None and verb != "add":
+        raise click.UsageError("--default is what the rows hold in a column that --add adds.")
+    followed: tuple[str, ...] = ()
+    with tables_of(store, version) as opened:
+        held = opened.table(table)
+        if verb == "add":
+            held.add_column(column, to, default=None if default is None else _typed(default, column, to))
+        elif verb == "rename":
+            followed = held.rename_column(column, to)
+        else:
+            held.widen_column(column, to)
+    if as_json:
+        emit_json({"table": table, verb: [column, to], "views": list(followed)})
+        return 0
+    say(f"{table} has a new column {column}." if verb == "add" else f"{column} of {table} is {to} now.")
+    if followed:
+        say(f"Views that follow: {', '.join(followed)}.")
+    return 0
+
+
+def _typed(text: str, name: str, kind: str) -> Any:
+    """The text of a command line as a value of a type."""
+    import pyarrow as pa
+
+    from strandline.relations import arrow_type
+    from strandline.values import convert_text
+
+    return convert_text(pa.array([text]), arrow_type(kind), name)[0].as_py()
 
 
 def _values(key: tuple[str, ...], table: Any) -> list[Any]:

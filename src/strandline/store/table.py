@@ -129,6 +129,14 @@ class Table(ArrowRows):
 
         return rename_column(self.store, self.name, old, new)
 
+    def add_column(self, name: str, kind: pa.DataType | str, *, default: Any = None) -> None:
+        """A new column at the end. Rows that are there hold `default` in it; no page is written."""
+        self.store.autocommit(lambda tx: tx.add_column(self.name, name, kind, default=default))
+
+    def widen_column(self, name: str, kind: pa.DataType | str) -> None:
+        """Give a column a type that holds all its values and more; no page is written."""
+        self.store.autocommit(lambda tx: tx.widen_column(self.name, name, kind))
+
     def changes(self, *, since: Any, until: Any = None) -> Changes:
         """What changed in it from one state to another, or to now."""
         return self.store.changes(self.name, since=since, until=until)

@@ -43,15 +43,6 @@ def names_of(key: str | Sequence[str] | None) -> tuple[str, ...]:
     return (key,) if isinstance(key, str) else tuple(key)
 
 
-def type_of(kind: pa.DataType | str) -> pa.DataType:
-    """A type, or what its name means."""
-    if isinstance(kind, pa.DataType):
-        return kind
-    from strandline.relations import arrow_type
-
-    return arrow_type(kind)
-
-
 def literal(value: Any, field: pa.Field, doing: str) -> pa.Array:
     """One value in the type of a column."""
     if isinstance(value, pa.Scalar):

@@ -18,6 +18,7 @@ import pyarrow as pa
 from strandline.changes import Changes, ChangeSet, difference
 from strandline.errors import EngineError, InputError, InUse, StorageError, StrandlineError
 from strandline.pages import CommitNumber, Mode, ReadView, Transaction, Version, refuse_own_name
+from strandline.relations import arrow_type
 from strandline.tables.bulk_pages import WriteMode
 from strandline.tables.bulk_write import LargeWrites
 from strandline.tables.incoming_rows import check_distinct, fitted, in_order, taken_keys
@@ -26,7 +27,7 @@ from strandline.tables.open_tables import OpenTables
 from strandline.tables.page import check_storable
 from strandline.tables.page_cache import PageCache
 from strandline.tables.page_rewrite import load
-from strandline.tables.predicates import literal, names_of, repeat, type_of
+from strandline.tables.predicates import literal, names_of, repeat
 from strandline.tables.row_changes import PendingWrites, UpdateStatement
 from strandline.tables.schema import NAMED, WHAT_IFS, new_table_schema, renamed, widened, with_column
 from strandline.tables.update import (
@@ -179,7 +180,7 @@ class TableTransaction:
     def add_column(self, table: str, name: str, kind: pa.DataType | str, *, default: Any = None) -> None:
         """A new column at the end. Rows that are there hold `default` in it; no page is written."""
         pending = self._tables.open(table)
-        type_ = type_of(kind)
+        type_ = arrow_type(kind)
         check_storable(pa.schema([pa.field(name, type_)]), f"adding column {name!r}")
         value = literal(default, pa.field(name, type_), f"adding column {name!r}")
         schema = with_column(pending.schema, name, type_, value, nullable=True)
@@ -189,7 +190,7 @@ class TableTransaction:
     def widen_column(self, table: str, name: str, kind: pa.DataType | str) -> None:
         """Give a column a type that holds all its values and more; no page is written."""
         pending = self._tables.open(table)
-        schema = widened(pending.schema, name, type_of(kind))
+        schema = widened(pending.schema, name, arrow_type(kind))
         check_storable(pa.schema([pa.field(name, schema.column(name).type)]), f"widening column {name!r}")
         place = schema.names.index(name)
         field = pa.field(name, schema.columns[place].type)
