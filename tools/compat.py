@@ -47,11 +47,11 @@ class Trial:
 TRIALS = (
     Trial("core-lowest", "3.11", ("fast",), CORE_TESTS, lowest=True),
     Trial("lakes-lowest", "3.11", ("delta", "iceberg", "fast"), LAKE_TESTS, lowest=True),
-    Trial("spark-lowest", "3.11", ("spark",), SPARK_TESTS, lowest=True),
-    Trial("spark-4.1", "3.11", (), SPARK_TESTS, versions=("pyspark[connect]==4.1.*",)),
+    Trial("spark-lowest", "3.11", ("spark", "fast"), SPARK_TESTS, lowest=True),
+    Trial("spark-4.1", "3.11", ("fast",), SPARK_TESTS, versions=("pyspark[connect]==4.1.*",)),
     *(Trial(f"core-{python}", python, ("fast",), CORE_TESTS) for python in PYTHONS),
     Trial("lakes", "3.12", ("delta", "iceberg", "fast"), LAKE_TESTS),
-    Trial("spark", "3.12", ("spark",), SPARK_TESTS),
+    Trial("spark", "3.12", ("spark", "fast"), SPARK_TESTS),
 )
 
 
