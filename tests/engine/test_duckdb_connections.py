@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 from tests.interrupts import press_after
 
-from strandline.engine import PerThread, kernel_duckdb, sandboxed_duckdb
+from strandline.engine import PerThread, kernel_duckdb, sandboxed_duckdb, thread_sandbox
+from strandline.storage import hand_over
 
 ROWS = pa.table({"id": [1, 2]})
 
@@ -47,6 +48,20 @@ def test_a_sandbox_reaches_nothing_outside(sql: str, tmp_path: Path) -> None:
     with sandboxed_duckdb() as connection, pytest.raises(duckdb.Error):
         connection.execute(sql.format(file=file), tables={"orders": ROWS})
     assert file.read_text() == "a\n1\n"
+
+
+def test_a_thread_keeps_its_sandboxes_which_read_one_folder_each(tmp_path: Path) -> None:
+    for number in range(6):
+        (tmp_path / f"{number}").mkdir()
+        (tmp_path / f"{number}" / "rows.csv").write_text("a\n1\n")
+        connection = thread_sandbox(f"{tmp_path}/{number}")
+        assert connection is thread_sandbox(f"{tmp_path}/{number}")
+        assert connection.execute(f"SELECT a FROM read_csv('{tmp_path}/{number}/rows.csv')") == [(1,)]
+        for other in (f"{tmp_path}/{number - 1}", f"{tmp_path}/{number}/../{number - 1}", f"{tmp_path}/{number}0"):
+            with pytest.raises(duckdb.Error, match="disabled by configuration"):
+                connection.execute(f"SELECT a FROM read_csv('{other}/rows.csv')")
+    assert thread_sandbox() is thread_sandbox()
+    assert hand_over(thread_sandbox).result() is not thread_sandbox()
 
 
 def test_a_kernel_keeps_to_its_memory_and_reads_files(tmp_path: Path) -> None:

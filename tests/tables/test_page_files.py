@@ -9,12 +9,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
+from strandline.engine import thread_sandbox
 from strandline.errors import Damaged, NotFound, SqlError
 from strandline.storage import LocalStorage
 from strandline.store import Store, create, create_on
@@ -140,3 +142,15 @@ def test_a_query_reads_no_other_file(tmp_path: Path) -> None:
         for sql in (f"select * from read_parquet('{page}')", f"select * from '{page}'", "select * from glob('/*')"):
             with pytest.raises((SqlError, NotFound)):
                 store.query(sql)
+
+
+def test_nothing_of_a_query_is_left_for_the_next_one(tmp_path: Path) -> None:
+    with create(tmp_path / "shop") as store:
+        store.create_table("t", pa.table({"id": [1, 2]}), key="id")
+        store.table("t").update(where="id = 1", set={"id": "3"})
+        for _ in range(2):
+            with pytest.raises((duckdb.Error, SqlError), match="there is no"):
+                store.query("select error('there is no ' || id) from t")
+            assert store.query("select sum(id) as s from t").to_pylist() == [{"s": 5}]
+        left = "SELECT view_name FROM duckdb_views() WHERE NOT internal"
+        assert thread_sandbox(str(tmp_path / "shop")).execute(left) == []

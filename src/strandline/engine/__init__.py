@@ -7,6 +7,7 @@ from strandline.engine.duckdb_connections import (
     machine_memory,
     sandboxed_duckdb,
     task_memory,
+    thread_sandbox,
 )
 from strandline.engine.progress import Progress, byte_count, is_quiet, set_quiet
 from strandline.engine.runner import (
@@ -60,4 +61,5 @@ __all__ = [
     "spark_at_hand",
     "speaks_of_spools",
     "task_memory",
+    "thread_sandbox",
 ]

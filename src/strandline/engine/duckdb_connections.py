@@ -91,19 +91,20 @@ class DuckdbConnection:
             raise
 
     def _query(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-        with self._seeing(tables):
+        with self.seeing(tables):
             return self._inner.sql(sql).to_arrow_table()
 
     def execute(
         self, sql: str, params: Sequence[Any] = (), tables: Mapping[str, pa.Table] | None = None
     ) -> list[tuple[Any, ...]]:
         """Runs one statement and gives all its rows: a connection with rows left to fetch refuses other work."""
-        with self._seeing(tables or {}):
+        with self.seeing(tables or {}):
             result = self._inner.execute(sql, list(params))
             return result.fetchall() if result.description else []
 
     @contextmanager
-    def _seeing(self, tables: Mapping[str, pa.Table]) -> Iterator[None]:
+    def seeing(self, tables: Mapping[str, pa.Table]) -> Iterator[None]:
+        """Lets queries inside the block see these tables."""
         begun: list[str] = []
         with _interrupts():
             try:
@@ -115,13 +116,8 @@ class DuckdbConnection:
                 for name in begun:
                     self._inner.unregister(name)
 
-    def give(self, name: str, table: pa.Table) -> None:
-        """Let every query from now on see a table."""
-        with _interrupts():
-            self._inner.register(name, table)
-
     def give_files(self, name: str, paths: Sequence[str], *, named: bool) -> None:
-        """Let every query from now on see Parquet files as one table; `named` adds their paths as `filename`."""
+        """Let every query from now on see Parquet files as a view; `named` adds their paths as `filename`."""
         with _interrupts():
             self._inner.read_parquet(list(paths), filename=named).create_view(name)
 
@@ -178,14 +174,16 @@ def _share_of(memory: int, spill: str) -> dict[str, Any]:
 
 
 def sandboxed_duckdb(
-    *, threads: int | None = None, files: Sequence[str] = (), attempt: Attempt | None = None
+    *, threads: int | None = None, folder: str | None = None, attempt: Attempt | None = None
 ) -> DuckdbConnection:
-    """A connection that sees the tables of each query, can read these files and nothing else; instants are in UTC.
+    """A connection that sees the tables of each query, can read files below a folder and nothing else; instants are in
+    UTC.
 
     One of an attempt of a kernel keeps to its memory, and to one thread.
     """
     config: dict[str, Any] = {
         "python_enable_replacements": False,
+        "enable_external_file_cache": False,
         **_OWN_EXTENSIONS,
     }
     if threads is not None:
@@ -194,8 +192,8 @@ def sandboxed_duckdb(
         config |= _share_of(attempt.memory, attempt.spool)
     connection = DuckdbConnection(":memory:", config)
     connection.execute("SET TimeZone = 'UTC'")
-    if files:
-        connection.execute("SET allowed_paths = ?", [list(files)])
+    if folder is not None:
+        connection.execute("SET allowed_directories = ?", [[folder]])
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection
@@ -231,3 +229,20 @@ class PerThread(Generic[T]):
         # One reference that is never given up: the child neither uses nor destroys the parent's values.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._values))
         self._values, self._mutex = {}, threading.Lock()
+
+
+_sandboxes: PerThread[dict[str | None, DuckdbConnection]] = PerThread(dict)
+_KEPT = 4
+"""How many sandboxed connections a thread keeps."""
+
+
+def thread_sandbox(folder: str | None = None) -> DuckdbConnection:
+    """This thread's own sandboxed connection, which can read files below a folder. It is kept, since opening one takes
+    longer than most queries: who gives it something takes it back.
+    """
+    kept = _sandboxes.get()
+    if folder not in kept:
+        if len(kept) == _KEPT:
+            kept.pop(next(iter(kept))).close()
+        kept[folder] = sandboxed_duckdb(folder=folder)
+    return kept[folder]

@@ -35,7 +35,7 @@ from strandline.tables.keys import (
 )
 from strandline.tables.page import Columns, check_storable
 from strandline.tables.page_cache import KEPT_ROWS, PageCache, Remembered
-from strandline.tables.page_files import PageFiles, files_of_table
+from strandline.tables.page_files import PageFiles, files_of_table, query_over
 from strandline.tables.page_update import TableInstaller
 from strandline.tables.page_writer import SMALL_WRITES, Limits
 from strandline.tables.predicates import ALL, MOST_POINTS, KeyBounds, TableExpression, check_params, key_bounds
@@ -161,6 +161,7 @@ __all__ = [
     "own_names",
     "page_frame",
     "put_and_gone",
+    "query_over",
     "reached",
     "refuse_absent",
     "relations_called",

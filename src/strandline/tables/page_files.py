@@ -8,14 +8,15 @@ nothing of our checksums: each page is verified when this process first hands it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.engine import DuckdbConnection
+from strandline.engine import DuckdbConnection, thread_sandbox
 from strandline.pages import Entry
 from strandline.storage import LocalStorage
 from strandline.tables.page import live_base
@@ -32,38 +33,56 @@ _FILE = "filename"
 
 @dataclass(frozen=True)
 class PageFiles:
-    """Chosen columns of a table: files without overlays, files with, the rows of these that count no more (by file and
-    number), and the rows of the overlays.
+    """Chosen columns of a table: the folder of the store, files without overlays, files with, the rows of these that
+    count no more (by file and number), and the rows of the overlays.
     """
 
+    folder: str
     columns: tuple[str, ...]
     plain: tuple[str, ...]
     overlaid: tuple[str, ...]
     replaced: pa.Table
     amended: pa.Table
 
-    @property
-    def paths(self) -> tuple[str, ...]:
-        return (*self.plain, *self.overlaid)
+    @contextmanager
+    def registered(self, connection: DuckdbConnection, name: str) -> Iterator[None]:
+        """Inside the block it is a relation of a connection that may read the folder."""
+        own = {part: f"{name} {part}" for part in ("plain", "overlaid", "replaced", "amended")}
+        files = {part: paths for part, paths in (("plain", self.plain), ("overlaid", self.overlaid)) if paths}
+        with connection.seeing({own["replaced"]: self.replaced, own["amended"]: self.amended}):
+            try:
+                for part, paths in files.items():
+                    connection.give_files(own[part], paths, named=part == "overlaid")
+                connection.execute(f"CREATE OR REPLACE VIEW {quoted(name)} AS {self._select(own)}")
+                yield
+            finally:
+                for view in (name, *(own[part] for part in files)):
+                    connection.execute(f"DROP VIEW IF EXISTS {quoted(view)}")
 
-    def register(self, connection: DuckdbConnection, name: str) -> None:
-        """Make it a relation of a connection that may read these files."""
+    def _select(self, names: Mapping[str, str]) -> str:
+        """All its rows, of the views and tables by these names."""
         chosen = ", ".join(quoted(column) for column in self.columns)
-        own = {part: quoted(f"{name} {part}") for part in ("plain", "overlaid", "replaced", "amended")}
-        connection.give(f"{name} replaced", self.replaced)
-        connection.give(f"{name} amended", self.amended)
+        own = {part: quoted(name) for part, name in names.items()}
         # One arm where one is enough: DuckDB plans joins of unions worse.
-        selects = [f"SELECT {chosen} FROM {own['amended']}"] if len(self.amended) or not self.paths else []
+        needed = len(self.amended) or not (self.plain or self.overlaid)
+        selects = [f"SELECT {chosen} FROM {own['amended']}"] if needed else []
         if self.plain:
-            connection.give_files(f"{name} plain", self.plain, named=False)
             selects.append(f"SELECT {chosen} FROM {own['plain']}")
         if self.overlaid:
-            connection.give_files(f"{name} overlaid", self.overlaid, named=True)
             selects.append(
                 f"SELECT {chosen} FROM {own['overlaid']} AS page WHERE NOT EXISTS "
                 f"(SELECT 1 FROM {own['replaced']} AS r WHERE r.{ROW} = page.{ROW} AND r.{_FILE} = page.{_FILE})"
             )
-        connection.execute(f"CREATE VIEW {quoted(name)} AS {' UNION ALL '.join(selects)}")
+        return " UNION ALL ".join(selects)
+
+
+def query_over(sql: str, files: Mapping[str, PageFiles], tables: Mapping[str, pa.Table]) -> pa.Table:
+    """The result of a query over tables, and over files of one store that DuckDB reads itself."""
+    connection = thread_sandbox(next((one.folder for one in files.values()), None))
+    with ExitStack() as held:
+        for name, one in files.items():
+            held.enter_context(one.registered(connection, name))
+        return connection.query(sql, tables)
 
 
 def files_of_table(reader: TableReader, columns: Sequence[str]) -> PageFiles | None:
@@ -79,7 +98,9 @@ def files_of_table(reader: TableReader, columns: Sequence[str]) -> PageFiles | N
     overlaid = [entry for entry in entries if entry.overlay is not None]
     plain = tuple(paths[entry.number] for entry in entries if entry.overlay is None)
     replaced, amended = _overlays(reader, overlaid, [paths[entry.number] for entry in overlaid], columns)
-    return PageFiles(tuple(columns), plain, tuple(paths[entry.number] for entry in overlaid), replaced, amended)
+    return PageFiles(
+        storage.url, tuple(columns), plain, tuple(paths[entry.number] for entry in overlaid), replaced, amended
+    )
 
 
 def _is_readable(reader: TableReader, columns: Sequence[str]) -> bool:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from strandline.engine import SparkAction, sandboxed_duckdb
+from strandline.engine import SparkAction
 from strandline.errors import Cancelled, NotFound, SqlError
 from strandline.pages import ReadView, is_own_name
 from strandline.tables.page_cache import PageCache
-from strandline.tables.page_files import PageFiles, files_of_table
+from strandline.tables.page_files import PageFiles, files_of_table, query_over
 from strandline.tables.scan import TableReader
 from strandline.values import check_microseconds, free_name, in_sql_type, parse_query
 
@@ -92,11 +92,7 @@ class Query:
         names = own_names(self._tree, list(self._readers))
         tree = relations_called(self._tree, names)
         given = {names[name]: table for name, table in tables.items()}
-        paths = [path for one in files.values() for path in one.paths]
-        with sandboxed_duckdb(files=paths) as connection:
-            for name, one in files.items():
-                one.register(connection, names[name])
-            return connection.query(tree.sql(dialect="duckdb"), given)
+        return query_over(tree.sql(dialect="duckdb"), {names[name]: one for name, one in files.items()}, given)
 
     @property
     def columns(self) -> dict[str, list[str]]:

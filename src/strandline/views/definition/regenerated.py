@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.engine import DuckdbConnection, PerThread, sandboxed_duckdb
+from strandline.engine import DuckdbConnection, thread_sandbox
 from strandline.errors import SqlError
-from strandline.tables import PageFiles, is_defined_here, own_names, relations_called
+from strandline.tables import PageFiles, is_defined_here, own_names, query_over, relations_called
 from strandline.values import check_microseconds, no_rows, plain_schema, quoted, readable, restore
 from strandline.views.definition.definition import Occurrence, Operator, OutputColumn, Shape, ViewDefinition
 from strandline.views.definition.scope import column, relation_named
@@ -57,9 +57,6 @@ def resolved_relations(query: exp.Query, relations: Mapping[str, Shape], doing: 
     return list(resolved)
 
 
-_connections = PerThread(sandboxed_duckdb)
-
-
 def computed(
     sql: str, relations: Mapping[str, pa.Table | PageFiles], doing: str, connection: DuckdbConnection | None = None
 ) -> pa.Table:
@@ -79,9 +76,9 @@ def computed(
         given[query.names[relation]] = pa.table(columns, names=table.column_names)
     try:
         if files:
-            result = _over_files(query.sql, files, given)
+            result = query_over(query.sql, files, given)
         else:
-            result = (connection or _connections.get()).query(query.sql, given)
+            result = (connection or thread_sandbox()).query(query.sql, given)
     except duckdb.Error as error:
         raise SqlError(str(error).strip().splitlines()[0], doing=doing) from None
     for place, field in enumerate(result.schema):
@@ -89,14 +86,6 @@ def computed(
             durations = pa.chunked_array([_durations(chunk, doing) for chunk in result.column(place).chunks], _DURATION)
             result = result.set_column(place, field.name, durations)
     return result
-
-
-def _over_files(sql: str, files: Mapping[str, PageFiles], given: Mapping[str, pa.Table]) -> pa.Table:
-    """The result of a query over tables, and over files that DuckDB reads itself."""
-    with sandboxed_duckdb(files=[path for one in files.values() for path in one.paths]) as connection:
-        for name, one in files.items():
-            one.register(connection, name)
-        return connection.query(sql, given)
 
 
 _DURATION = pa.duration("us")
