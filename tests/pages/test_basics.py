@@ -12,7 +12,7 @@ from tests.pages.toy import Clock, all_rows, assert_sound, created, domain_of, o
 from strandline.errors import AlreadyExists, InputError, InUse, NotFound, SnapshotExpired, StrandlineError
 from strandline.pages import Draft, Mode, ReadView
 from strandline.pages.batch_queue import PendingCommit
-from strandline.storage import LocalStorage, MemoryStorage
+from strandline.storage import LocalStorage, MemoryStorage, hand_over
 
 
 def test_a_commit_is_seen_after_reopening() -> None:
@@ -366,3 +366,16 @@ def test_a_heart_whose_store_was_deleted_beats_on_in_silence(tmp_path: Path, mon
     assert died == []
     with suppress(StrandlineError):
         store.close()
+
+
+def test_a_commit_that_takes_long_does_not_keep_its_process_from_living() -> None:
+    storage, clock = MemoryStorage(), Clock()
+    with created(storage, clock) as store, opened(storage, clock) as other:
+        put(store.version(), "t", a=1)
+        with store.version().exclusive.held():  # as a commit does while it writes
+            for _ in range(5):
+                clock.time += store.context.environment.patience * 0.6
+                hand_over(store.beat).result()
+                other.beat()
+        put(store.version(), "t", a=2)
+        assert all_rows(other.version().refresh()) == {"t": {"a": 2}}

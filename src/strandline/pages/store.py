@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from types import TracebackType
 
-from strandline.errors import AlreadyExists, Fenced, NotFound, StorageError, StrandlineError, SwapLost
+from strandline.errors import AlreadyExists, Fenced, LockTimeout, NotFound, StorageError, StrandlineError, SwapLost
 from strandline.pages.context import Context, Deriver, Installer, Validator
 from strandline.pages.fencing import fence_process
 from strandline.pages.forks import clear_dropped, drop_version, fork, rename_version
@@ -158,7 +158,7 @@ class PageStore:
                     self.beat()
                 except Fenced:
                     return  # whoever uses the store next is told
-                except (StorageError, NotFound):
+                except (StorageError, NotFound, LockTimeout):
                     continue  # the next beat may come through; of a store that is gone, its next user is told
 
         self._heart = threading.Thread(target=run, name="strandline-heart", daemon=True)
@@ -208,12 +208,14 @@ class PageStore:
             return self._versions[name]
 
     def _follow(self) -> None:
-        """Take in what others committed, else an idle process would keep their old pages for ever."""
+        """Take in what others committed, else an idle process would keep their old pages for ever. A commit of this
+        process that is under way does so itself, and must not keep it from showing that it lives.
+        """
         with self._mutex.held():
             versions = list(self._versions.items())
         for name, version in versions:
             try:
-                version.refresh()
+                version.refresh_if_idle()
             except NotFound:
                 with self._mutex.held():
                     self._versions.pop(name, None)
