@@ -117,7 +117,7 @@ SIGNS = st.sampled_from(["<", "<=", ">", ">=", "=", "<>", "IS DISTINCT FROM"])
 @st.composite
 def comparisons(draw: st.DrawFn) -> str:
     side, moment, sign = draw(SIDES), draw(MOMENTS), draw(SIGNS)
-    kind = draw(st.integers(0, 7))
+    kind = draw(st.integers(0, 8))
     if kind == 0:
         return f"{side} BETWEEN {moment} AND {draw(MOMENTS)}"
     if kind == 1:
@@ -132,6 +132,10 @@ def comparisons(draw: st.DrawFn) -> str:
     if kind == 5:
         hours = draw(st.integers(-9, 9))
         return f"CASE WHEN isfinite(p) THEN date_diff('hour', p, CAST(now() AS TIMESTAMP)) > {hours} END"
+    if kind == 6:  # the clock on both sides, or beside a column
+        mixed = draw(st.sampled_from(["coalesce(t, {0})", "greatest(t, {0})", "least({0}, t)"]))
+        other = draw(st.one_of(st.just("t"), st.sampled_from(["now()", "now() - INTERVAL 6 HOUR"])))
+        return f"{mixed.format('now() - ' + draw(LENGTHS))} {sign} {other}"
     return f"{side} {sign} {moment}"
 
 

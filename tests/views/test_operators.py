@@ -347,6 +347,10 @@ def test_mistakes_are_told(sql: str, why: str) -> None:
         "select id, last_value(id) over (order by id rows between current row and 2 following) as l from orders",
         "select 'total' as c, count(*) as n from orders where id > 500 group by all",
         "select 'z' as c from orders group by all",
+        "select count(*) as n, sum(price) as s from orders where id > 500 group by ()",
+        "select count(*) as n from orders where id in (0, 1) group by ()",
+        "select customer, count(*) as n from orders where id < 2 group by (), customer",
+        "select count(*) as n from orders where id in (0, 1) group by (customer, id)",
         "select id, customer from orders where id < 3 union select id, 1 from customers",
     ],
 )

@@ -175,7 +175,8 @@ def passage(definition: ViewDefinition, clock: str, instants: tuple[str, str]) -
     pages: dict[str, list[str]] = {}
     for side, moving in _pairs(node, clock):
         names = {one.name for one in _columns([side])}
-        if len(names) != 1 or not _keeps_order(side):
+        apart = all((one.table == clock) is (tree is moving) for tree in (side, moving) for one in _columns([tree]))
+        if not apart or len(names) != 1 or not _keeps_order(side):
             return ClockPassage(read[0].table, rows)
         ends = [sql_text(at_instants(moving, {clock: instant})) for instant in instants]
         pages.setdefault(names.pop(), []).append(_may_lie_between(side, ends))

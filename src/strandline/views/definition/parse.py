@@ -303,7 +303,10 @@ class _SelectReader:
         if group.args.get("all"):
             plain = [tree for tree in shown if columns_in(tree) and not any(True for _ in aggregates_in(tree))]
             return plain or None  # constants make no groups
-        return [self._qualified(self._named(tree)) for tree in group.expressions]
+        named = [tree for tree in group.expressions if not isinstance(tree, exp.Tuple) or tree.expressions]
+        if not named and not any(True for tree in shown for _ in aggregates_in(tree)):
+            raise NotMaintainable("GROUP BY () without an aggregate", shown_clause(group))
+        return [self._qualified(self._named(tree)) for tree in named] or None  # `()` is one group of all rows
 
     def _asked_from_outside(self) -> list[exp.Expr]:
         """The columns that subqueries may read of the rows around them: those whose names they mention."""
