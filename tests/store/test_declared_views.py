@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 
@@ -79,6 +80,25 @@ def test_what_is_missing_is_told_at_the_run(store: Store) -> None:
     store.create_table("tomorrow", [{"k": 1}], key="k")
     assert store.refresh() == {}
     assert late.to_arrow().num_rows == 1
+
+
+def test_what_waits_keeps_nothing_from_being_refreshed(store: Store, tmp_path: Path) -> None:
+    view = store.view("ready", TEXTS["a"])
+    copy = view.replicate(f"sqlite:///{tmp_path}/r.db#r", name="ready", target_lag=0.001)
+    sl.materialized_view(store, name="late")(lambda: "select k from tomorrow")
+    table = store.tables()[0]
+    for refresh in (store.refresh, partial(store.refresh, due=True), partial(store.refresh, "ready", "late")):
+        store.table(table).update(set={"x": "x + 1"})
+        with pytest.raises(NotFound, match="late waits for tomorrow"):
+            refresh()
+        assert copy.status()["behind"] == 0
+    assert set(store.refresh("ready")) == {"ready"}
+    store.drop_view("late")
+    assert set(store.refresh()) == {"ready"}
+    for name, other in (("x", "y"), ("y", "x"), ("above", "x")):
+        sl.materialized_view(store, name=name)(lambda other=other: f"select * from {other}")  # type: ignore[misc]
+    with pytest.raises(NotFound, match="y and x read each other"):
+        store.refresh()
 
 
 def test_mistakes_are_told_where_they_are_declared(store: Store) -> None:

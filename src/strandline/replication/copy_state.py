@@ -91,7 +91,7 @@ def is_new(state: CopyState, message: Message) -> bool:
         raise Fenced(
             f"the sender has epoch {envelope.epoch}, and the copy listens to epoch {state.epoch}",
             doing=doing,
-            hint="Another process refreshes this copy now; leave it to that one, or open the copy again",
+            hint="Another one refreshes this copy now; leave it to that one, or open the copy again",
         )
     if envelope.number == state.number and message.checksum == state.checksum:
         return False

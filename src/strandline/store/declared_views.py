@@ -1,7 +1,7 @@
 """A set of views declared in any order: each is defined after those that it stands on.
 
 `materialized_view` declares a view by a function that returns its text. One that reads what is not there yet waits for
-it; whatever still waits when the store is refreshed is an error.
+it; whatever still waits when the store is refreshed is an error, after everything else was refreshed.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def materialized_view(
 
 def define_waiting(store: Store) -> dict[str, list[str]]:
     """Defines the declared views that can be; those that wait, with what each waits for."""
-    declared = _waiting.get(store, {})
+    declared = _waiting.get(store) or {}
     waiting: dict[str, list[str]] = {}
     for name in order_of_views({one.name: one.sql for one in declared.values()}):
         known = [*store.tables(), *(one.name for one in store.what_ifs()), *(one.name for one in store.views())]
@@ -89,12 +89,31 @@ def define_waiting(store: Store) -> dict[str, list[str]]:
     return waiting
 
 
-def check_declared(store: Store) -> None:
-    """Defines what waits, or says what is missing."""
-    waiting = define_waiting(store) if _waiting.get(store) else {}
-    if waiting:
-        told = "; ".join(f"{name} waits for {', '.join(missing)}" for name, missing in waiting.items())
-        raise NotFound(told, doing="defining the declared views", hint="Declare those, or create the tables")
+def check_defined(waiting: Mapping[str, list[str]]) -> None:
+    """Says what is missing for views that wait."""
+    if not waiting:
+        return
+    told = "; ".join(f"{name} waits for {', '.join(missing)}" for name, missing in waiting.items())
+    hint = "Declare those, or create the tables, or withdraw the declaration with store.drop_view"
+    circle = _circle(waiting)
+    if circle:
+        hint = (
+            f"{' and '.join(circle)} {'reads itself' if len(circle) == 1 else 'read each other'}: declare one otherwise"
+        )
+    raise NotFound(told, doing="defining the declared views", hint=hint)
+
+
+def _circle(waiting: Mapping[str, list[str]]) -> list[str]:
+    """The views that wait, in the end, for themselves."""
+    reached = {name.lower(): {one.lower() for one in missing} for name, missing in waiting.items()}
+    for _ in reached:
+        reached = {name: more.union(*(reached.get(one, ()) for one in more)) for name, more in reached.items()}
+    return [name for name in waiting if name.lower() in reached[name.lower()]]
+
+
+def withdraw(store: Store, name: str) -> bool:
+    """Forgets a declaration that waits; whether there was one."""
+    return _waiting.get(store, {}).pop(name, None) is not None
 
 
 def order_of_views(texts: Mapping[str, str]) -> list[str]:

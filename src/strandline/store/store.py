@@ -499,9 +499,14 @@ class Store:
         return list_views(self)
 
     def drop_view(self, name: str, *, cascade: bool = False) -> Dropped:
-        """Drop a view that no copy and no other view stands on, or, with `cascade`, with those: see `View.drop`."""
-        from strandline.store.view import drop_view
+        """Drop a view that no copy and no other view stands on, or, with `cascade`, with those: see `View.drop`. One
+        that was declared and waits for what it reads is withdrawn.
+        """
+        from strandline.store.declared_views import withdraw
+        from strandline.store.view import Dropped, drop_view
 
+        if withdraw(self, name):
+            return Dropped()
         return drop_view(self, name, cascade=cascade)
 
     def copies(self) -> list[Copy]:
@@ -525,16 +530,17 @@ class Store:
         All come to one state, that of the call; what stands on a stored view, or on a table that a copy fills, comes
         after it. One that fails keeps no other from being refreshed; then its error is raised.
         """
-        from strandline.store.declared_views import check_declared
+        from strandline.store.declared_views import check_defined, define_waiting
         from strandline.store.freshness import due_copies, refresh_copies
 
-        check_declared(self)
+        waiting = {name: missing for name, missing in define_waiting(self).items() if not names or name in names}
+        chosen = [name for name in names if name not in waiting]
         if due:
-            late = due_copies(self)
-            names = tuple(name for name in late if not names or name in names)
-            if not names:
-                return {}
-        return refresh_copies(self, names, method, runner)
+            chosen = [name for name in due_copies(self) if not names or name in names]
+        nothing = not chosen and (due or names)
+        refreshed = {} if nothing else refresh_copies(self, tuple(chosen), method, runner)
+        check_defined(waiting)
+        return refreshed
 
     def running(self, runner: str = "auto") -> JoinRunner:
         """Where the work of views runs."""
