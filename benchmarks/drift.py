@@ -1,7 +1,8 @@
-"""Ten thousand refreshes of sums, averages and deviations of floating point: does anything drift?
+"""Ten thousand refreshes of sums, averages and deviations of floating point and decimals: does anything drift?
 
-A table of 500 rows in 10 groups; each commit gives one row another value, of magnitudes from 1e-8 to 1e16. The same
-view is stored twice: its rows kept in every commit, and refreshed after every commit by the difference. Both are
+A table of 500 rows in 10 groups; each commit gives one row other values, of magnitudes from 1e-8 to 1e16 in floating
+point, and with four digits behind the point as a decimal, to whose sums changes are added (in a view of its own). The
+same view is stored twice: its rows kept in every commit, and refreshed after every commit by the difference. Both are
 compared, bit for bit, with the query computed from the table, every thousand commits; in the end every row gets its
 first value again, and the first rows must be there again. Beside them stand sums as they are kept by adding what comes
 and taking off what goes.
@@ -13,6 +14,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterable
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +23,9 @@ from strandline.storage import MemoryStorage
 from strandline.store import Store, View, create_on
 
 ROWS, GROUPS = 500, 10
+DECIMAL = pa.decimal128(30, 4)
 SQL = "select g, sum(x) as total, avg(x) as mean, stddev(x) as spread, count(*) as n from t group by g"
+EXACT = "select g, sum(d) as total, avg(d) as mean, max(d) as most, count(*) as n from t group by g"
 
 
 def bits(rows: pa.Table) -> list[tuple[bytes, ...]]:
@@ -32,10 +36,18 @@ def bits(rows: pa.Table) -> list[tuple[bytes, ...]]:
     )
 
 
+def decimal_of(value: float) -> Decimal:
+    return Decimal(value).quantize(Decimal("0.0001"))
+
+
 def check(store: Store, views: Iterable[View]) -> int:
     """How many of the stored rows are not, bit for bit, those of the query."""
-    truth = bits(store.view("computed").to_arrow())
-    return sum(a != b for view in views for a, b in zip(bits(view.to_arrow()), truth, strict=True))
+    truth = {name: bits(store.view(name).to_arrow()) for name in ("computed", "exact")}
+    wrong = 0
+    for view in views:
+        expected = truth["exact" if view.name.startswith("exact") else "computed"]
+        wrong += sum(a != b for a, b in zip(bits(view.to_arrow()), expected, strict=True))
+    return wrong
 
 
 def run(refreshes: int) -> None:
@@ -43,10 +55,13 @@ def run(refreshes: int) -> None:
     first = chance.normal(size=ROWS) * 10.0 ** chance.integers(-8, 17, ROWS)
     with create_on(MemoryStorage()) as store:
         groups = np.arange(ROWS) % GROUPS
-        store.create_table("t", pa.table({"k": np.arange(ROWS), "g": groups, "x": first}), key="k")
+        decimals = pa.array([decimal_of(one) for one in first], DECIMAL)
+        store.create_table("t", pa.table({"k": np.arange(ROWS), "g": groups, "x": first, "d": decimals}), key="k")
         store.view("computed", SQL)
-        eager, deferred = (store.view(name, SQL, stored=True, maintain=name) for name in ("eager", "deferred"))
-        began, now, wrong = bits(eager.to_arrow()), first.copy(), 0
+        store.view("exact", EXACT)
+        views = [store.view(name, SQL, stored=True, maintain=name) for name in ("eager", "deferred")]
+        views += [store.view(f"exact_{one}", EXACT, stored=True, maintain=one) for one in ("eager", "deferred")]
+        began, now, wrong = [bits(view.to_arrow()) for view in views], first.copy(), 0
         kept = np.array([now[groups == group].sum() for group in range(GROUPS)])
         seconds = {"commit": 0.0, "refresh": 0.0}
 
@@ -54,25 +69,27 @@ def run(refreshes: int) -> None:
             kept[key % GROUPS] += value - now[key]
             now[key] = value
             started = time.process_time()
-            store.table("t").update(where="k = :k", values={"x": value}, params={"k": key})
+            values = {"x": value, "d": decimal_of(value)}
+            store.table("t").update(where="k = :k", values=values, params={"k": key})
             committed = time.process_time()
-            done = deferred.refresh()
-            assert done.method in ("difference", "nothing"), done
+            for view in (views[1], views[3]):
+                done = view.refresh()
+                assert done.method in ("difference", "nothing"), done
             seconds["commit"] += committed - started
             seconds["refresh"] += time.process_time() - committed
 
         for number in range(refreshes):
             put(int(chance.integers(0, ROWS)), float(chance.normal() * 10.0 ** chance.integers(-8, 17)))
             if number % 1000 == 999:
-                wrong += check(store, (eager, deferred))
+                wrong += check(store, views)
                 print(f"{number + 1:>7,} refreshes: {wrong} rows differ", flush=True)
         sums = {row["g"]: row["total"] for row in store.view("computed").to_arrow().to_pylist()}
         drift = max(abs(kept[group] - sums[group]) / abs(sums[group]) for group in range(GROUPS))
         for key in np.flatnonzero(now != first).tolist():
             put(key, float(first[key]))
-        again = [bits(view.to_arrow()) == began for view in (eager, deferred)]
+        again = [bits(view.to_arrow()) for view in views] == began
         left = max(abs(kept[group] - first[groups == group].sum()) for group in range(GROUPS))
-    print(f"rows that differed from the query: {wrong}; the first rows are there again: {all(again)}")
+    print(f"rows that differed from the query: {wrong}; the first rows are there again: {again}")
     print(f"sums kept by adding and taking off: wrong by up to {drift:.1e} of themselves, and by {left:.3g} in the end")
     spent = (f"{1000 * one / refreshes:.1f} a {what}" for what, one in seconds.items())
     print(f"ms of processor: {', '.join(spent)}")

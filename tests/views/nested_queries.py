@@ -71,7 +71,10 @@ def _group(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nest
     text = draw(st.sampled_from(TEXTS)).format(s="a.s0")
     other = draw(st.sampled_from(sorted(known.keys)))
     terms = ["", " having count(*) > 1", f" having min({_number(draw, below)}) is not null"]
-    terms += [f" having exists (select 1 from {other} o where o.s = a.s0)"] if by == "a.s0" else []
+    if by == "a.s0":
+        met = f"from {other} o where o.s = a.s0"
+        terms += [f" having exists (select 1 {met})", f" having min({_number(draw, below)}) < (select max(o.x) {met})"]
+        terms += [f" having count(*) > (select count(o.x) {met})"]
     having = draw(st.sampled_from(terms))
     sql = f"select ({by})::varchar as s0, ({value})::decimal(18, 2) as n0, ({text})::varchar as s1 from ({below.sql}) a"
     return Nested(f"{sql} group by {by}{having}", 1, 2)
@@ -128,8 +131,19 @@ def _within(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nes
 
 def _scalar(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
     other = draw(_query(known, depth - 1))
-    term = draw(st.sampled_from(["", " where b.s0 = a.s0", f" where b.n0 <= {_number(draw, below)}"]))
-    value = draw(st.sampled_from(["count(*)", "sum(b.n0)", "max(b.n0)"]))
+    number = _number(draw, below)
+    terms = ["", " where b.s0 = a.s0", " where a.s0 || '' = b.s0 and b.n0 > 0", f" where b.n0 <= {number}"]
+    terms += [f" where b.n0 = {number}", f" where b.n0::bigint = {number}::bigint + 1 and b.s0 = a.s0"]
+    term = draw(st.sampled_from(terms))
+    values = [
+        "count(*)",
+        "sum(b.n0)",
+        "max(b.n0)",
+        "2 * min(b.n0)",
+        "coalesce(max(b.n0), 1)",
+        "count(b.n0) + max(b.n0)",
+    ]
+    value = draw(st.sampled_from([*values, "count(*) filter (b.n0 > 1)", "count(distinct b.n0)"]))
     asked = f"(select {value} from ({other.sql}) b{term})::decimal(18, 2)"
     if draw(st.booleans()):
         return Nested(f"select {_number(draw, below)} as n0, {asked} as n1, a.s0 from ({below.sql}) a", 2, 1)

@@ -241,6 +241,13 @@ def test_a_view_tells_how_changes_go_through_it() -> None:
             "    select id, name from customers",
         ]
         assert store.view("orders").explain() == "select id, customer, price, note from orders"
+        mean = store.view("mean", "select avg(id) filter (price > 1) as a, stddev(id) filter (id > 3) as d from orders")
+        shown = "GROUP BY AVG(id) FILTER(WHERE price > 1), STDDEV_SAMP(id) FILTER(WHERE id > 3): "
+        assert mean.explain().startswith(shown)
+        sql = "select note, median(id) as m from orders group by note"
+        middle = store.view("middle", sql, maintain="eager")
+        assert middle.explain().endswith("\nat every commit that changes it all of orders is read for GROUP BY")
+        assert "every commit" not in store.view("middle", sql, maintain="deferred").explain()
         first = store.view("first", "select first(id) as id from orders", strict=False)
         assert first.explain().startswith("computed anew each time: first() may depend")
 

@@ -33,6 +33,7 @@ from strandline.tables import COPIES, VIEWS, TableTransaction
 from strandline.values import ArrowRows
 from strandline.views import (
     AUTO,
+    EAGER,
     KEEP,
     MAINTAIN,
     POLICIES,
@@ -207,8 +208,15 @@ class View(ArrowRows):
             return view_changes(self._host, self.name, older, newer, runner)
 
     def explain(self) -> str:
-        """How it is kept by differences: its operators, and how a change goes through each, the result first."""
-        return "\n".join(outline(self.definition))
+        """How it is kept by differences: its operators, and how a change goes through each, the result first.
+
+        Of a view that is kept at commits it also says for what these read whole tables.
+        """
+        with read_views(self._host) as known:
+            definition, record = known.source(self.name), known.records.get(self.name)
+            kept = record is not None and (record.maintain == EAGER or is_kept_at_commits(known, self.name))
+            keys = {one: known.state.shape(one).key for one in definition.relations} if kept else None
+            return "\n".join(outline(definition, keys))
 
     def why(self, change: Any, relation: str | None = None) -> list[Why]:
         """For each row of a change whether it can matter here, and if not, why not, without any join.

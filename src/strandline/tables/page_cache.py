@@ -56,7 +56,10 @@ class Remembered:
                 self._kept.move_to_end(content)
             return self._kept.get(content)
 
-    def remember(self, content: Hashable, rows: pa.Table) -> None:
+    def remember(self, content: Hashable | None, rows: pa.Table) -> None:
+        """None identifies nothing: such rows are not kept."""
+        if content is None:
+            return
         with self._mutex:
             self._kept[content] = rows
             self._kept.move_to_end(content)

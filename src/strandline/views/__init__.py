@@ -8,6 +8,7 @@ refresh_context                what a refresh of a copy reads, and its differenc
 from strandline.views.catalog import (
     AUTO,
     DEFERRED,
+    EAGER,
     KEEP,
     MAINTAIN,
     POLICIES,
@@ -26,8 +27,7 @@ from strandline.views.change_feed import ChangeFeed, FeedOffset, FirstSplit, cha
 from strandline.views.cost import Choice, messages
 from strandline.views.definition import Shape, ViewDefinition, define, instant_at, outline
 from strandline.views.delta_query import TwoStates
-from strandline.views.dependencies import relations_named
-from strandline.views.deriver import ViewDeriver
+from strandline.views.dependencies import ViewDeriver, relations_named
 from strandline.views.difference_table import end, try_entering
 from strandline.views.join import JoinRunner
 from strandline.views.known_views import KnownViews, Lag, ViewHost, read_views, state_now
@@ -74,6 +74,7 @@ __all__ = [
     "AUTO",
     "CHANGED",
     "DEFERRED",
+    "EAGER",
     "KEEP",
     "MAINTAIN",
     "MAINTENANCE_COSTS",

@@ -107,7 +107,7 @@ def delta_rows(definition: ViewDefinition, sides: DeltaSides, running: JoinRunne
         if changed.relation == CLOCK:
             known = _passed_rows(definition, sides, term, delta, running)
         else:
-            known = {changed.alias: relevant_rows(definition, sides, term, delta)}
+            known = {changed.alias: relevant_rows(definition, sides, term, changed.alias, delta)}
         if all(map(len, known.values())):
             terms.append(_met(definition, sides, known, term, running))
     return net(pa.concat_tables(terms)) if terms else no_rows(join.rows_schema)
@@ -151,6 +151,20 @@ def is_entered_by_key(definition: ViewDefinition, sides: DeltaSides, sought: Sou
     return wanted.keys is not None and not sides.state(new=False).are_most(relation, wanted.keys)
 
 
+def is_reached_by_keys(definition: ViewDefinition, sides: DeltaSides, sought: Sought) -> bool:
+    """Whether sought values lead to rows of a table by its key, and from there by keys to those of all others."""
+    if not is_entered_by_key(definition, sides, sought):
+        return False
+    first, _ = _where_sought(definition, sides, sought, new=False)
+    seen = {definition.occurrences[first].alias}
+    equalities = list(_join_equalities(definition, sides))
+    for _, one in _reachable_first(definition, sides, list(seen), equalities):
+        if sides.state(new=False).bytes(one.relation) >= 0 and not _leading(one, seen, equalities, sides):
+            return False
+        seen.add(one.alias)
+    return True
+
+
 def _where_sought(definition: ViewDefinition, sides: DeltaSides, sought: Sought, *, new: bool) -> tuple[int, Sought]:
     """The occurrence with which to begin, and what its rows must have: by its key if that is sought."""
     best: tuple[int, int, Sought] = (0, 0, Sought())
@@ -172,12 +186,12 @@ def _where_sought(definition: ViewDefinition, sides: DeltaSides, sought: Sought,
     return -best[1], best[2]
 
 
-def relevant_rows(definition: ViewDefinition, sides: DeltaSides, term: _Term, delta: pa.Table) -> pa.Table:
-    """The changed rows that the relevance test does not rule out, at the instants that the term is about: what the
-    clock makes of them later is a change by the clock.
+def relevant_rows(definition: ViewDefinition, sides: DeltaSides, term: _Term, alias: str, rows: pa.Table) -> pa.Table:
+    """The rows of an occurrence, changed or met, that the relevance test does not rule out, at the instants that the
+    term is about: what the clock makes of them later is a change by the clock.
     """
-    if not len(delta) or definition.condition is None:
-        return delta
+    if not len(rows) or definition.condition is None:
+        return rows
     state = sides.state(new=True)
     schemas = {one.relation: state.shape(one.relation).schema for one in definition.occurrences}
     instants = {
@@ -187,7 +201,7 @@ def relevant_rows(definition: ViewDefinition, sides: DeltaSides, term: _Term, de
     }
     if instants:
         definition = replace(definition, condition=at_instants(definition.condition, instants))
-    return delta.filter(mask(definition, schemas, term.first.alias, delta))
+    return rows.filter(mask(definition, schemas, alias, rows))
 
 
 @dataclass(frozen=True)
@@ -216,7 +230,8 @@ def _met(
     join = term.join
     whole = {} if known else {term.first.alias: sides.state(new=term.is_new(term.place))}
     equalities = list(_join_equalities(definition, sides))
-    for place, one in _reachable_first(definition, sides, [*known, term.first.alias], equalities):
+    rest = list(_reachable_first(definition, sides, [*known, term.first.alias], equalities))
+    for place, one in rest:
         new = term.is_new(place)
         columns = join.columns_of(one.alias)
         sought = _sought(one, known, equalities, sides)
@@ -225,6 +240,8 @@ def _met(
             whole[one.alias] = sides.state(new=new)
             continue
         known[one.alias] = sides.rows(one.relation, columns, sought, new=new)
+        if one is not rest[-1][1]:  # less is sought of those that follow
+            known[one.alias] = relevant_rows(definition, sides, term, one.alias, known[one.alias])
         if not len(known[one.alias]):
             return no_rows(join.rows_schema)
     if whole:

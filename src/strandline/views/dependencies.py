@@ -6,18 +6,43 @@ leave a view that can't be read any more; a relation that comes or goes may leav
 whose name differs in case alone. `check_dependents` runs while a commit is installed: every view that had a meaning
 before must have one afterwards, over the same names, unless the same commit drops it. It costs nothing unless a commit
 changes descriptions.
+
+`ViewDeriver` is all that views have to do with a commit: they keep their meaning, rows of stored views follow, and
+eager differences grow.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from strandline.errors import InUse, SqlError, StrandlineError
-from strandline.pages import StateEdit, TableEdit
-from strandline.tables import VIEWS, PageCache, is_defined_here, is_of_views
+from strandline.pages import Installer, StateEdit, TableEdit, Transaction
+from strandline.tables import SEGMENTS, STORED, VIEWS, PageCache, is_defined_here, is_of_views
 from strandline.values import parse_sql
+from strandline.views.eager import derive
 from strandline.views.known_views import KnownViews
 from strandline.views.store_state import StoreState
+from strandline.views.stored_rows import derive_rows
 from strandline.whatif import CATALOG as WHAT_IFS
 from strandline.whatif import is_hidden as is_of_what_ifs
+
+
+class ViewDeriver:
+    """A `pages.Deriver`. Rows of stored views come first: differences of what is read from them follow."""
+
+    def __init__(self, installer: Installer, cache: PageCache) -> None:
+        self._installer = installer
+        self._cache = cache
+
+    def derive(self, edit: StateEdit, transactions: Sequence[Transaction]) -> None:
+        made = {table.name for table in edit.domains.values()} & {STORED, SEGMENTS}
+        there = made | {name for name in (VIEWS, STORED, SEGMENTS) if edit.view.find_domain(name) is not None}
+        if VIEWS in there:
+            check_dependents(edit, self._cache)
+        if STORED in there:
+            derive_rows(edit, self._installer, self._cache, transactions)
+        if SEGMENTS in there:
+            derive(edit, self._installer, self._cache, transactions)
 
 
 def check_dependents(edit: StateEdit, cache: PageCache) -> None:

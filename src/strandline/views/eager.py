@@ -13,13 +13,13 @@ whose columns changed or that was dropped), the view's difference is marked as b
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from strandline.errors import Conflict, StorageError, StrandlineError
-from strandline.pages import Installer, StateEdit, TableEdit, Transaction
+from strandline.pages import CommitNumber, Installer, StateEdit, TableEdit, TableEntry, Transaction
 from strandline.tables import (
     SEGMENTS,
     PageCache,
@@ -130,9 +130,22 @@ def is_changed(table: TableEdit) -> bool:
 class EditStates(TwoStates):
     """The state before a batch, or one before that, and the state that the batch leads to."""
 
-    def content(self, relations: Iterable[str], *, new: bool) -> None:
-        """Nothing identifies a state that is not written yet."""
-        return
+    def content(self, relations: Iterable[str], *, new: bool) -> Hashable | None:
+        """The roots of a state are not known before it is written; the pages that a table's last commit wrote are."""
+        state = self.state(new=new)
+        written = [_written_last(state, one) for relation in relations for one in state.domains_below(relation)]
+        return None if None in written else tuple(written)
+
+
+def _written_last(state: StoreState, table: TableEntry) -> Hashable | None:
+    """What identifies the rows of a table for ever: the commit that changed it last, and the pages that it wrote then.
+
+    Pages have names that are not used again. A commit that only took pages away is told from no other.
+    """
+    entries = state.view.entries_since(table.domain, CommitNumber(table.changed - 1))
+    written = [page for entry in entries if not entry.directory for page in entry.pages]
+    pages = frozenset(page.name for page in written if page.born == table.changed)
+    return (table.domain, table.changed, table.record, pages) if pages else None
 
 
 def unlike(definition: ViewDefinition, states: TwoStates) -> str:

@@ -38,7 +38,7 @@ from strandline.views.definition import (
     operator_over_relations,
     operator_rows,
 )
-from strandline.views.delta_query import DeltaSides, delta_rows, is_entered_by_key, rows_sought
+from strandline.views.delta_query import DeltaSides, delta_rows, is_entered_by_key, is_reached_by_keys, rows_sought
 from strandline.views.join import JoinRunner, net, repeated
 from strandline.views.store_state import Sought, StoreState, is_sought
 from strandline.views.view_kernels import ViewKernels
@@ -129,11 +129,12 @@ class OperatorSides:
         return self.below.content(relations, new=new)
 
     def _is_accumulated(self, operator: Operator, wanted: Mapping[int, pa.ChunkedArray], *, new: bool) -> bool:
-        """Whether accumulators are added to: they are remembered, or no key leads to the rows of the groups."""
+        """Whether accumulators are added to: they are remembered, or keys don't lead to all rows of the groups."""
         content = self._content(operator, new=new)
         if content is None:
             return False
-        return self._memory.recall(content) is not None or not self._is_entered_by_key(operator, wanted)
+        sought = Sought(values={operator.parts[0][place]: wanted[place] for place in wanted})
+        return self._memory.recall(content) is not None or not is_reached_by_keys(operator.inputs[0], self, sought)
 
     def _accumulated(self, operator: Operator, held: Accumulators, *, new: bool) -> pa.Table:
         """The accumulators of all groups."""

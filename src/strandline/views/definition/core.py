@@ -87,6 +87,8 @@ def selected_outputs(query: exp.Select, scope: NameScope) -> tuple[OutputColumn,
                 f"{place.sql(dialect='duckdb')!r} has no name", doing=scope.doing, hint="Name it, as in … AS total"
             )
         outputs.append(OutputColumn(label, tree))
+    if not outputs:
+        raise SqlError("it shows no columns", doing=scope.doing, hint="Name some after SELECT, or say SELECT *")
     check_names([output.name for output in outputs], scope.doing)
     return tuple(outputs)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strandline.views.definition.clock import passage
@@ -17,11 +17,31 @@ _NAMED = ("GROUP BY", "WINDOW")
 """The operators of which it is said what they compute."""
 
 
-def outline(definition: ViewDefinition) -> list[str]:
-    """The tree of a view, the result first; every line below another is an input of it."""
+def outline(definition: ViewDefinition, keys: Mapping[str, Sequence[str]] | None = None) -> list[str]:
+    """The tree of a view, the result first; every line below another is an input of it.
+
+    Of a view that is kept at commits, which is given the keys of its relations, it says for what all rows are read.
+    """
     if definition.regenerated:
         return [f"computed anew each time: {definition.regenerated}"]
-    return list(_core_lines(definition))
+    return [*_core_lines(definition), *([] if keys is None else _looked_through(definition, keys))]
+
+
+def _looked_through(definition: ViewDefinition, keys: Mapping[str, Sequence[str]]) -> list[str]:
+    """The operators to which changes can't be added, and to whose parts no key leads."""
+    lines = []
+    for operator in definition.every_operator().values():
+        led = any(_is_led_to(core, names, keys) for core, names in zip(operator.inputs, operator.parts, strict=True))
+        if operator.kind != UNION_ALL and operator.accumulators is None and not led:
+            read = dict.fromkeys(relation for core in operator.inputs for relation in core.relations)
+            lines.append(f"at every commit that changes it all of {', '.join(read)} is read for {operator.kind}")
+    return list(dict.fromkeys(lines))
+
+
+def _is_led_to(core: ViewDefinition, parts: Sequence[str], keys: Mapping[str, Sequence[str]]) -> bool:
+    """Whether what makes the parts of an operator begins the key of a table below it."""
+    leading = {(one.alias, *keys.get(one.relation, ())[:1]) for one in core.occurrences}
+    return any(output.source in leading for output in core.outputs if output.name in parts)
 
 
 def _core_lines(core: ViewDefinition) -> Iterator[str]:
@@ -74,8 +94,8 @@ def _way(operator: Operator) -> str:
 
 def _computes(operator: Operator) -> str:
     passed = {name for core in operator.inputs for name in core.schema.names}
-    names = [name for name in operator.schema.names if name not in passed]
-    return f" {', '.join(_text(_column(operator, name)) for name in names)}" if operator.kind in _NAMED else ""
+    names = [name for name in operator.schema.names if name not in passed and operator.kind in _NAMED]
+    return f" {', '.join(_text(_column(operator, name)) for name in names)}" if names else ""
 
 
 def _meaning(core: ViewDefinition, tree: exp.Expr) -> exp.Expr:
@@ -130,10 +150,18 @@ def _text(tree: exp.Expr) -> str:
     def as_written(node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Paren) and isinstance(node.this, exp.Div) and isinstance(node.this.this, exp.Cast):
             summed = node.this.this.find(exp.Sum)  # an average
-            return node if summed is None else exp.Avg(this=summed.this.copy())
+            return node if summed is None else _filtered(summed, exp.Avg(this=summed.this.copy()))
         if not isinstance(node, exp.Anonymous) or node.name.lower() != "list_aggregate":
             return node
         values = node.expressions[0].find(exp.ArrayAgg)  # a sum over sorted values, as it was before
-        return exp.Anonymous(this=node.expressions[1].name, expressions=[values.this.copy()])
+        return _filtered(values, exp.Anonymous(this=node.expressions[1].name, expressions=[values.this.copy()]))
 
     return tree.transform(as_written).sql(dialect="duckdb").replace('"…"', "…")
+
+
+def _filtered(called: exp.Expr, shown: exp.Expr) -> exp.Expr:
+    """An aggregate as it is shown, with the FILTER of the one that computes it."""
+    from sqlglot import exp
+
+    around = called.parent
+    return exp.Filter(this=shown, expression=around.expression.copy()) if isinstance(around, exp.Filter) else shown

@@ -10,7 +10,7 @@ project and join; each clause that is more makes an operator of them, and goes o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ from strandline.views.definition.scope import (
 from strandline.views.definition.set_operations import combined, distinct_rows, first_rows, without_columns
 from strandline.views.definition.subqueries import (
     CorrelatedQuery,
+    QueryGroups,
     Subquery,
     asks_whether,
     has_one_row,
@@ -387,6 +388,10 @@ class _SelectReader:
             reader = _SelectReader(query, names, self.scope)
             correlated = reader.correlated()
             if correlated is not None:
+                groups = QueryGroups.of(correlated, asked, self.rows)
+                if groups is not None and groups.are_joined(asked):
+                    return self._joined_with_value(asked, groups.definition(), groups.conditions(asked.alias))
+                correlated = correlated if groups is None else groups.query(correlated)
                 return with_correlated_value(self.rows, asked, correlated, needed, value)
         if isinstance(asked.node, exp.Exists):
             query = asks_whether(query)
@@ -395,14 +400,22 @@ class _SelectReader:
             raise SqlError(f"a subquery gives {len(made.schema)} columns instead of one", doing=self.names.doing)
         if value is None and has_one_row(query):
             return self._joined_with_value(asked, made)
+        given = made.schema.field(0)
+        if value is not None and asked.rejects and self.rows.type(value) == given.type:
+            each = made if made.key else replace(distinct_rows(made, self.names.doing), key=(given.name,))
+            return self._joined_with_value(
+                asked, each, [exp.EQ(this=value, expression=column(asked.alias, given.name))]
+            )
         return with_value(self.rows, asked, made, needed, value)
 
-    def _joined_with_value(self, asked: Subquery, made: ViewDefinition) -> QueryRows:
-        """The rows with the one row of a query."""
-        alias = f"strandline {asked.name}"
+    def _joined_with_value(self, asked: Subquery, made: ViewDefinition, met: Sequence[exp.Expr] = ()) -> QueryRows:
+        """The rows with what the last column of a query has in the row that they meet: its only one, or one by key."""
+        from sqlglot import exp
+
+        alias = asked.alias
         rows = replace(self.rows, inner={**self.rows.inner, alias: made})
-        rows = rows.joined_with(Occurrence(alias, alias), Shape(made.schema, made.key), ())
-        value = column(alias, made.schema.names[0])
+        rows = rows.joined_with(Occurrence(alias, alias), Shape(made.schema, made.key), met)
+        value = column(alias, made.schema.names[-1]) if len(made.schema) > len(met) else exp.true()
         return replace(rows, meanings={**rows.meanings, (SUBQUERY, asked.name): value})
 
     def correlated(self) -> CorrelatedQuery | None:

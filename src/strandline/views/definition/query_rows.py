@@ -151,7 +151,10 @@ class QueryRows:
 
     def where(self, tree: exp.Expr) -> QueryRows:
         """Those for which a condition holds."""
-        return self._joining((), self.means(tree))
+        from sqlglot import exp
+
+        meant = self.means(tree)
+        return self if isinstance(meant, exp.Boolean) and meant.this else self._joining((), meant)
 
     def joined_with(self, occurrence: Occurrence, shape: Shape, conditions: Iterable[exp.Expr]) -> QueryRows:
         """These rows with those of one more occurrence."""

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from strandline.errors import SqlError
-from strandline.views.definition.accumulators import FirstRows
+from strandline.values import no_rows
+from strandline.views.definition.accumulators import ROWS, FirstRows, accumulators_of
 from strandline.views.definition.definition import NO_COLUMNS, Operator, Shape, ViewDefinition
 from strandline.views.definition.query_rows import key_of, made_operator, over
 from strandline.views.definition.scope import NotMaintainable, column, shown_clause, spelled
@@ -53,6 +54,8 @@ def distinct_rows(made: ViewDefinition, doing: str) -> ViewDefinition:
     columns = tuple(made.schema.names)
     key = key_of(made.schema, columns)
     operator = Operator("DISTINCT", "SELECT DISTINCT * FROM i0", (made,), (columns,), NO_COLUMNS, key, columns)
+    if ROWS not in map(str.lower, columns):
+        operator = replace(operator, accumulators=accumulators_of(columns, {}, no_rows(made.schema)))
     return over(made_operator(operator, {one.name: one for one in made.schema}, doing), columns, doing)
 
 

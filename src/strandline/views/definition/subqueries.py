@@ -5,17 +5,29 @@ query that reads nothing of the rows around it, and has always one row, is joine
 whether the number of rows is above zero. Any other becomes an operator that adds its value to each row around it: the
 inner FROM and the conditions that are its own are the operator's second input, and what refers to the row around it is
 left to the operator. Equalities between the two make its parts.
+
+A query that reads the rows around it in equalities alone is grouped by its side of them first (`QueryGroups`): changes
+can be added to groups. Where a row without a group is dropped anyway, the groups are joined like any other relation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from strandline.views.definition.aggregates import aggregates_in, steady_aggregate, windows_in
-from strandline.views.definition.definition import NO_COLUMNS, Operator, ViewDefinition, sql_text
-from strandline.views.definition.query_rows import SUBQUERY, OperatorInput, QueryRows, columns_in, made_operator
+from strandline.views.definition.aggregates import aggregates_in, grouped, steady_aggregate, windows_in
+from strandline.views.definition.clock import reads_clock
+from strandline.views.definition.definition import NO_COLUMNS, Operator, OutputColumn, ViewDefinition, sql_text
+from strandline.views.definition.query_rows import (
+    AGGREGATE,
+    SUBQUERY,
+    LaterClauses,
+    OperatorInput,
+    QueryRows,
+    columns_in,
+    made_operator,
+)
 from strandline.views.definition.scope import OUTSIDE, NotMaintainable, column, shown_clause
 
 if TYPE_CHECKING:
@@ -29,12 +41,19 @@ _PLACE = "strandline "
 class Subquery:
     """A query that was taken out of an expression: `node` is the whole EXISTS, IN or scalar query.
 
-    `decides` is true where only its being true counts, as in a term of WHERE.
+    `decides` is true where only its being true counts, as in a term of WHERE; `rejects` where a row is dropped if it is
+    not true, or has no value, as by a comparison in WHERE or HAVING.
     """
 
     name: str
     node: exp.Expr
     decides: bool
+    rejects: bool = False
+
+    @property
+    def alias(self) -> str:
+        """What it is called as a relation that is joined."""
+        return f"strandline {self.name}"
 
     @property
     def kind(self) -> str:
@@ -57,7 +76,7 @@ def taken_out(query: exp.Select) -> dict[str, Subquery]:
     for clause in [*query.expressions, *(one for one in clauses if one is not None)]:
         for node in list(_outermost(clause)):
             name = f"q{len(places)}"
-            places[name] = Subquery(name, node.copy(), _decides(node))
+            places[name] = Subquery(name, node.copy(), _decides(node), _rejects(node))
             node.replace(exp.Placeholder(this=_PLACE + name))
     for join in query.args.get("joins") or ():
         on = join.args.get("on")
@@ -91,6 +110,27 @@ def _decides(node: exp.Expr) -> bool:
     while isinstance(place, (exp.And, exp.Paren)):
         place = place.parent
     return isinstance(place, exp.Where)
+
+
+def _rejects(node: exp.Expr) -> bool:
+    """Whether a term of WHERE or HAVING does not hold where a node is not true, or, as a value, null."""
+    from sqlglot import exp
+
+    place = (_null_with(node) if isinstance(node, exp.Subquery) else node).parent
+    while isinstance(place, (exp.And, exp.Paren)):
+        place = place.parent
+    return isinstance(place, (exp.Where, exp.Having))
+
+
+def _null_with(node: exp.Expr) -> exp.Expr:
+    """The largest expression around a node that is null wherever the node is."""
+    from sqlglot import exp
+
+    sums = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, exp.Paren, exp.Cast)
+    comparisons = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Not)
+    while isinstance(node.parent, (*sums, *comparisons)):
+        node = node.parent
+    return node
 
 
 def negated(asked: Subquery) -> tuple[Subquery, ...]:
@@ -229,7 +269,7 @@ class CorrelatedQuery:
             for one, other in ((term.this, term.expression), (term.expression, term.this)):
                 outside = [_is_outside(column) for column in columns_in(one)]
                 if outside and all(outside) and columns_in(other) and not is_correlated(other):
-                    yield _around(one), other
+                    yield one, other
 
     def over(self, node: exp.Expr, mine: QueryRows, inputs: Sequence[OperatorInput]) -> exp.Expr:
         """EXISTS, IN or the query itself, over the inputs of an operator: the rows around, and its own."""
@@ -279,6 +319,87 @@ class CorrelatedQuery:
         return tree
 
 
+@dataclass(frozen=True)
+class QueryGroups:
+    """A subquery as one over its groups: `pairs` has expressions of the rows around, and columns that they must equal.
+
+    `value` is what it shows of a group, none for an EXISTS.
+    """
+
+    rows: QueryRows
+    pairs: Sequence[tuple[exp.Expr, exp.Expr]]
+    aggregates: Sequence[tuple[exp.Expr, exp.Expr]]
+    value: exp.Expr | None
+
+    @staticmethod
+    def of(query: CorrelatedQuery, asked: Subquery, around: QueryRows) -> QueryGroups | None:
+        """None where it does more than compare by equalities of one type, or changes can't be added to its groups."""
+        from sqlglot import exp
+
+        exists, pairs = isinstance(asked.node, exp.Exists), list(query.equalities())
+        clauses = ("group", "having", "order", "limit")
+        if len(pairs) != len(query.shared) or any(query.query.args.get(name) for name in clauses):
+            return None
+        nodes = [node for tree in query.shown for node in aggregates_in(tree)]
+        bare = len([one for tree in query.shown for one in columns_in(tree)]) - sum(map(len, map(columns_in, nodes)))
+        if (nodes if exists else bare or not nodes) or any(map(is_correlated, query.shown)):
+            return None
+        if any(reads_clock(tree) for pair in pairs for tree in pair) or isinstance(asked.node, exp.In):
+            return None
+        if any(around.type(_around(one)) != query.rows.type(other) for one, other in pairs):
+            return None  # one value may then equal several groups
+        shown = () if exists else tuple(query.shown)
+        trees = (*(other for _, other in pairs), *nodes, *shown)
+        rows, made = grouped(query.rows, trees[: len(pairs)], LaterClauses(trees))
+        if any(one.accumulators is None for one in rows.operators.values()):
+            return None
+        keys = [(one, key) for (one, _), key in zip(pairs, made.shown, strict=False)]
+        values = list(zip(nodes, made.shown[len(pairs) :], strict=False))
+        return QueryGroups(rows, keys, values, None if exists else made.shown[-1])
+
+    def are_joined(self, asked: Subquery) -> bool:
+        """Whether rows without a group are dropped: then a join with the groups gives the value."""
+        strict = (not _is_count(node) and _null_with(node).parent is None for node, _ in self.aggregates)
+        return asked.rejects and (self.value is None or any(strict))
+
+    def definition(self) -> ViewDefinition:
+        """The groups, by keys that are not null, `k0`, `k1`, …, and their value."""
+        keys = [OutputColumn(f"k{place}", key) for place, (_, key) in enumerate(self.pairs)]
+        made = self.rows.core([*keys, *([] if self.value is None else [OutputColumn("value", self.value)])])
+        return replace(made, key=tuple(one.name for one in keys))
+
+    def conditions(self, alias: str) -> list[exp.Expr]:
+        """What joins the groups, as a relation of this alias, with the rows around."""
+        from sqlglot import exp
+
+        return [
+            exp.EQ(this=_around(one), expression=column(alias, f"k{place}"))
+            for place, (one, _) in enumerate(self.pairs)
+        ]
+
+    def query(self, asked: CorrelatedQuery) -> CorrelatedQuery:
+        """The subquery over the groups, of which it finds one, or none: then a count is 0."""
+        from sqlglot import exp
+
+        counts = {one.name for node, one in self.aggregates if _is_count(node)}
+
+        def found(node: exp.Expr) -> exp.Expr:
+            if not isinstance(node, exp.Column) or node.table != AGGREGATE:
+                return node
+            least = exp.Min(this=node.copy())
+            return exp.func("coalesce", least, exp.Literal.number(0)) if node.name in counts else least
+
+        shared = [exp.EQ(this=one.copy(), expression=key.copy()) for one, key in self.pairs]
+        shown = [exp.Literal.number(1) if self.value is None else self.value.transform(found)]
+        return replace(asked, rows=self.rows, shared=shared, shown=shown)
+
+
+def _is_count(aggregate: exp.Expr) -> bool:
+    from sqlglot import exp
+
+    return isinstance(aggregate.this if isinstance(aggregate, exp.Filter) else aggregate, exp.Count)
+
+
 def with_correlated_value(
     rows: QueryRows,
     asked: Subquery,
@@ -289,7 +410,7 @@ def with_correlated_value(
     """The rows with the value of a query that reads them."""
     from sqlglot import exp
 
-    pairs = list(query.equalities())
+    pairs = [(_around(one), other) for one, other in query.equalities()]
     plain = len(query.shown) == 1 and not any(True for _ in aggregates_in(query.shown[0]))
     if value is not None and asked.decides and plain and not is_correlated(query.shown[0]):
         pairs.append((value, query.shown[0]))
