@@ -18,7 +18,7 @@ from tests.examples import examples
 
 from strandline.errors import InputError, SqlError
 from strandline.pages import Environment
-from strandline.storage import MemoryStorage
+from strandline.storage import LocalStorage, MemoryStorage
 from strandline.store import Store, create_on
 from strandline.tables import Limits
 from strandline.views import ChangeFeed, StoreState, TwoStates, instant_at, regenerate, state_now
@@ -162,6 +162,7 @@ VIEWS = (
     "select o.id, e.k from o left join e on o.id = e.g and {0}",
     "select o.id from o where exists (select 1 from e where e.g = o.id and ({0}))",
     "select o.id, e.k from o join e on o.id = e.g where ({0}) and ({1})",
+    "select o.id from o where o.id < (select max(k) from e where e.g = o.id and ({0}))",
 )
 TIMES = st.one_of(st.none(), st.integers(-8, 12), st.sampled_from([99, -99]))
 ROWS = st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 3)), TIMES), max_size=14)
@@ -330,6 +331,36 @@ def test_a_view_of_the_clock_is_never_kept_at_commits(store: Store, clock: WallC
         assert copy.refresh().unequal == ""
         assert copy.verify()
     assert copy.explain().maintain.maintain == "deferred"  # type: ignore[union-attr]
+
+
+def test_stored_rows_follow_the_clock_at_refreshes(store: Store, clock: WallClock) -> None:
+    hours(store)
+    with pytest.raises(InputError, match="clock, which moves between commits"):
+        store.view("v", "select k from e where t < now()", stored=True, maintain="eager")
+    view = store.view("v", "select count(*) as n from e where t < now()", stored=True)
+    over = store.view("w", "select n + 1 as more from v", stored=True)
+    for n in (10, 15):
+        before = view.to_arrow().to_pylist()
+        clock.time = START + n * 3600
+        assert view.to_arrow().to_pylist() == before, "as of the last refresh"
+        assert store.refresh()["v"].method == "difference"
+        assert view.to_arrow().to_pylist() == [{"n": n}]
+        assert over.to_arrow().to_pylist() == [{"more": n + 1}]
+        assert view.verify()
+        assert over.verify()
+    store.autocommit(lambda tx: tx.add_column("e", "late", "int64"))
+    clock.time = START + 12 * 3600
+    store.refresh()
+    assert view.to_arrow().to_pylist() == [{"n": 12}], "a clock that was set back"
+
+
+def test_spark_reads_the_clock_of_the_store(clock: WallClock, spark: object, tmp_path: Path) -> None:
+    with create_on(LocalStorage(tmp_path / "e"), environment=Environment(now=lambda: clock.time)) as store:
+        hours(store)
+        view = store.view("v", "select count(*) as n from e where t < now()")
+        for n, by in ((7, "kernels"), (11, "sql")):
+            clock.time = START + n * 3600
+            assert view.to_spark(by=by).toArrow().to_pylist() == [{"n": n}]
 
 
 @pytest.mark.parametrize(
