@@ -13,8 +13,8 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -81,7 +81,7 @@ def open_extracts(
             address = address_of(source, secrets)
             if address.location not in databases:
                 database = open_.enter_context(connect(address, create=False))
-                open_.enter_context(_one_state(database))
+                open_.enter_context(database.reading())
                 databases[address.location] = database
             by_name[source.name] = _of_table(source, databases[address.location], address)
         return by_name
@@ -188,15 +188,6 @@ def _described(database: Database, address: Address) -> BaseTable | DatabaseRela
     if database.dialect in BASE_DIALECTS:
         return describe(database, address)
     return relation_over(database, address, ReadOptions(), reading=True)
-
-
-@contextmanager
-def _one_state(database: Database) -> Iterator[None]:
-    database.begin_reading()
-    try:
-        yield
-    finally:
-        database.end_reading()
 
 
 def _pick_path(source: SourceSettings, path: str) -> str:

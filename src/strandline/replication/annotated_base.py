@@ -20,7 +20,9 @@ from strandline.replication.senders import (
     definition_of,
     fill,
     fix_up_base,
+    move_copy,
     opened,
+    release_base,
     wanted_copy,
 )
 from strandline.replication.targets import open_target
@@ -87,8 +89,7 @@ class Base:
             if known is None:
                 define_copy(site, wanted)
             elif known.target != wanted.target:
-                with site.table.database.transaction():
-                    site.catalog.put_copy(replace(known, target=wanted.target))
+                move_copy(site, wanted)
         copy = Copy(AnnotatedSender(self._address), wanted.name, target)
         if self._copy_record(wanted.name).taken is None:
             with dropped_on_error(copy, fresh=known is None):
@@ -102,7 +103,7 @@ class Base:
 
     def copies(self) -> list[BaseCopyRecord]:
         """The copies of this table, wherever they are."""
-        with opened(self._address) as site:
+        with opened(self._address, leaving=True) as site:
             return site.catalog.copies(site.name)
 
     def fix_up(self) -> int:
@@ -113,14 +114,9 @@ class Base:
                 return fix_up_base(site)[0].time
 
     def release(self) -> None:
-        """Removes every annotation; copies stay as they are and can't be refreshed any more."""
-        with opened(self._address) as site, site.table.database.transaction():
-            site.table.lock()
-            site.table.remove_annotations()
-            for copy in site.catalog.copies(site.name):
-                site.catalog.drop_copy(copy.name)
-            site.catalog.drop_base(site.name)
-            site.catalog.remove_if_empty()
+        """Removes every annotation; copies stay as they are and can't be refreshed any more. The table may be gone."""
+        with opened(self._address, leaving=True) as site:
+            release_base(site)
 
     def _copy_record(self, name: str) -> BaseCopyRecord:
         for record in self.copies():

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 from tests.replication.annotated.conftest import Source, of_postgres
-from tests.replication.annotated.orders import INSERT, orders, query, rows_at
+from tests.replication.annotated.orders import INSERT, ORDERS, orders, query, rows_at
 from tests.replication.servers import Postgres
 
-from strandline.errors import Conflict, StrandlineError
+from strandline.errors import Conflict, Fenced, StrandlineError
 from strandline.relations.databases.address import parse_address
 from strandline.relations.databases.database import Database, connect
+from strandline.replication.annotated_base import base
+from strandline.replication.senders.annotated.catalog import BaseCatalog
 from strandline.replication.senders.annotated.fix_up import opened
 
 
@@ -122,6 +124,106 @@ def test_refreshers_of_one_copy_are_told_to_try_again_and_nothing_else(sqlite: S
     assert set(said) <= {"Fenced", "Conflict"}
     found.copy("all").refresh()
     assert rows_at(url) == query(sqlite)
+
+
+class _Stopped(BaseException):
+    """What ends a refresh where its process would be killed."""
+
+
+@pytest.mark.parametrize("method", ["differential", "full"])
+def test_a_refresh_that_was_overtaken_leaves_the_base_knowing_where_the_copy_is(
+    source: Source, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """One has claimed the copy; before it tells the base, another one claims and fills it, and is killed."""
+    url = source.target("sqlite", "all")
+    found = orders(source, 5)
+    found.replicate(url)
+    source.run("UPDATE orders SET price = 11 WHERE id = 1")
+    begun: list[Database] = []
+
+    def look(database: Database, step: str) -> None:
+        if database.address.table != "orders" or step != database.begin:
+            return
+        if not begun:
+            begun.append(database)
+            with pytest.raises(_Stopped):
+                found.copy("all").refresh("differential")
+        elif rows_at(url) == query(source) and begun[0] is not database:
+            monkeypatch.undo()
+            raise _Stopped
+
+    monkeypatch.setattr(Database, "watch", look)
+    with pytest.raises(Fenced):
+        found.copy("all").refresh(method)
+    source.run("UPDATE orders SET price = 12 WHERE id = 2")
+    assert found.copy("all").refresh("differential").messages == 1
+    assert rows_at(url) == query(source)
+
+
+def test_a_base_that_is_annotated_by_two_at_once_is_annotated_once(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that the first one made is not left behind by the second one's annotations."""
+    source.run(ORDERS)
+    source.run(INSERT + "(1, 'one', 1), (2, 'two', 2)")
+    url = source.target("sqlite", "all")
+
+    def look(database: Database, step: str) -> None:
+        if step == database.begin:
+            monkeypatch.undo()
+            base(source.url, source.table("orders")).replicate(url)
+
+    monkeypatch.setattr(Database, "watch", look)
+    found = base(source.url, source.table("orders"))
+    source.run("DELETE FROM orders WHERE id = 1")
+    assert found.copy("all").refresh("differential").messages == 1
+    assert rows_at(url) == query(source)
+
+
+@pytest.mark.parametrize("when", ["has_triggers", "row_key"])
+def test_annotations_that_are_made_anew_meanwhile_are_looked_at_again(
+    source: Source, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """A look at the record, one at the triggers, and in between both were other ones: that is no trouble."""
+    found = orders(source, 5)
+    copy = found.replicate(source.target("sqlite", "all"))
+    with opened(parse_address(source.url, source.table("orders"))) as site:
+        known = site.record()
+        if when == "row_key":
+            source.run("ALTER TABLE orders RENAME COLUMN id TO number")
+        found.release()
+        if when == "row_key":
+            base(source.url, source.table("orders"))
+        else:
+            monkeypatch.setattr(BaseCatalog, "base", lambda *_, **__: monkeypatch.undo() or known)
+        with pytest.raises(Conflict, match="meanwhile"):
+            site.record()
+    assert copy.name == "all"
+
+
+def test_annotations_that_are_made_anew_before_a_refresh_reads_them_end_it(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries of rows that were deleted are gone with the old ones: no differential may start before the new ones."""
+    found = orders(source, 5)
+    url = source.target("sqlite", "all")
+    copy = found.replicate(url)
+    source.run("DELETE FROM orders WHERE id = 3")
+    begun: list[str] = []
+
+    def look(database: Database, step: str) -> None:
+        if database.address.table == "orders" and step == database.begin:
+            begun.append(step)
+            if len(begun) == 2:
+                monkeypatch.undo()
+                source.run("DROP TABLE _strandline_annotations_orders")
+                base(source.url, source.table("orders"))
+
+    monkeypatch.setattr(Database, "watch", look)
+    with pytest.raises(Conflict, match="anew"):
+        copy.refresh("differential")
+    assert copy.refresh().method == "full"
+    assert rows_at(url) == query(source)
 
 
 def _cannot_write(source: Source) -> bool:

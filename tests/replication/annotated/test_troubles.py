@@ -295,6 +295,32 @@ def test_a_base_that_the_first_version_annotated_is_named_and_taken_over(source:
 
 
 TABLES = ("_strandline_bases", "_strandline_copies")
+OURS = {
+    "sqlite": r"SELECT name FROM sqlite_master WHERE name LIKE '\_strandline%' ESCAPE '\'",
+    "postgres": "SELECT relname::text FROM pg_class WHERE relnamespace = current_schema()::regnamespace "
+    r"AND relname LIKE '\_strandline%' "
+    "UNION SELECT proname::text FROM pg_proc WHERE pronamespace = current_schema()::regnamespace",
+}
+"""What of ours is beside a base."""
+
+
+@pytest.mark.parametrize("then", ["", "CREATE TABLE orders (id INTEGER)", "CREATE VIEW orders AS SELECT 1 AS id"])
+def test_a_base_whose_table_was_dropped_is_released_whole(source: Source, then: str) -> None:
+    found = orders(source, 3)
+    url = source.target("sqlite", "all")
+    found.replicate(url)
+    found.replicate(source.target("sqlite", "cheap"), where="price < 2")
+    source.run("DROP TABLE orders")
+    if then:
+        source.run(then)
+    found.copy("cheap").drop()
+    assert [copy.name for copy in found.copies()] == ["all"]
+    assert source.run(OURS[source.kind])
+    found.release()
+    assert source.run(OURS[source.kind]) == []
+    assert len(rows_at(url)) == 3
+    with pytest.raises(NotFound if not then.startswith("CREATE VIEW") else InputError):
+        found.release()
 
 
 def test_a_dropped_trigger_is_found(source: Source) -> None:

@@ -37,6 +37,7 @@ class Database(ABC):
 
     def __init__(self, address: Address) -> None:
         self.address = address
+        self._inside = False
 
     def watch(self, step: str) -> None:  # noqa: B027
         """Called before each step, and after each commit."""
@@ -73,6 +74,7 @@ class Database(ABC):
     def transaction(self) -> Iterator[None]:
         """All or nothing; the writer's place is taken at once, so that a transaction never fails half-way for it."""
         self.execute(self.begin)
+        self._inside = True
         try:
             yield
             self.execute("COMMIT")
@@ -80,7 +82,23 @@ class Database(ABC):
             with suppress(StorageError):
                 self._rollback()
             raise
+        finally:
+            self._inside = False
         self.watch("after commit")
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Every statement sees one state; inside a transaction, what that sees."""
+        if self._inside:
+            yield
+            return
+        self.begin_reading()
+        self._inside = True
+        try:
+            yield
+        finally:
+            self._inside = False
+            self.end_reading()
 
     def trouble(self, error: Exception) -> StorageError:
         """The driver's error as ours, without secrets."""

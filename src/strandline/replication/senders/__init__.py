@@ -19,9 +19,11 @@ from strandline.replication.senders.annotated import (
     differential,
     fill,
     fix_up_base,
+    move_copy,
     obstacle,
     offer,
     opened,
+    release_base,
     wanted_copy,
 )
 from strandline.replication.senders.sender import AUTO, FIRST, FULL, NOTHING, REPAIR, Refresh, Sender, Source
@@ -58,9 +60,11 @@ __all__ = [
     "differential",
     "fill",
     "fix_up_base",
+    "move_copy",
     "obstacle",
     "offer",
     "opened",
+    "release_base",
     "source_of",
     "wanted_copy",
 ]

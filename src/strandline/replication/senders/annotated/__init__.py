@@ -5,6 +5,8 @@ from strandline.replication.senders.annotated.annotation import (
     check_algorithm,
     check_same,
     define_copy,
+    move_copy,
+    release_base,
     wanted_copy,
 )
 from strandline.replication.senders.annotated.base_table import BASE_DIALECTS, BaseTable, describe
@@ -40,8 +42,10 @@ __all__ = [
     "differential",
     "fill",
     "fix_up_base",
+    "move_copy",
     "obstacle",
     "offer",
     "opened",
+    "release_base",
     "wanted_copy",
 ]

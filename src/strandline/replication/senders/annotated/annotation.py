@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from strandline.changes import check_columns
-from strandline.errors import InputError
+from strandline.errors import Conflict, InputError, NotFound
 from strandline.relations import Address, same_place
 from strandline.replication.definition import PREFIX
 from strandline.replication.senders.annotated import base_table
@@ -30,6 +30,18 @@ def check_algorithm(algorithm: str | None) -> None:
 
 def annotate(site: BaseSite, algorithm: str | None) -> None:
     """Adds what is missing, in one transaction; a table that is annotated already is not touched."""
+    if _is_annotated(site, algorithm):
+        return
+    with site.table.database.transaction():
+        site.table.lock()
+        site.table.check_unaltered()
+        site.catalog.make()
+        if not _is_annotated(site, algorithm):  # by another one since
+            _annotate_anew(site, algorithm)
+
+
+def _is_annotated(site: BaseSite, algorithm: str | None) -> bool:
+    """Whether nothing is to be done; refuses what can't be annotated so."""
     known = site.catalog.base(site.name)
     if known is not None and algorithm not in (None, known.algorithm):
         raise InputError(
@@ -44,20 +56,35 @@ def annotate(site: BaseSite, algorithm: str | None) -> None:
             hint=f"Columns that begin with {PREFIX} are ours: drop them",
         )
     site.table.check_annotatable()
-    key = site.table.row_key
-    record = known or BaseRecord(site.name, secrets.token_hex(8), key, algorithm or MARKED)
-    if known is not None and not site.trouble(known):
-        return
+    return known is not None and not site.trouble(known)
+
+
+def _annotate_anew(site: BaseSite, algorithm: str | None) -> None:
+    key, record = site.table.row_key, site.catalog.base(site.name, lock=True)
+    site.table.remove_annotations()
+    if record is None:
+        record = BaseRecord(site.name, secrets.token_hex(8), key, algorithm or MARKED)
+    else:
+        record = replace(record, key=key, since=record.time + 1, start=0, rows=0)
+    site.table.create_annotations(key, fields(record.algorithm))
+    site.table.create_triggers(key)
+    site.catalog.put_base(record)
+    site.program(record)
+
+
+def release_base(site: BaseSite) -> None:
+    """Removes whatever is there of a base, in one transaction; its table may be gone."""
     with site.table.database.transaction():
-        site.table.lock()
-        site.catalog.make()
+        if site.catalog.base(site.name) is None:
+            site.table.check_ordinary()
+            raise NotFound(f"{site.name!r} is not annotated", doing=f"releasing {site.table.address.shown}")
+        if not site.table.other_kind():
+            site.table.lock()
         site.table.remove_annotations()
-        site.table.create_annotations(key, fields(record.algorithm))
-        site.table.create_triggers(key)
-        if known is not None:
-            record = replace(record, key=key, since=record.time + 1, start=0, rows=0)
-        site.catalog.put_base(record)
-        site.program(record)
+        for copy in site.catalog.copies(site.name):
+            site.catalog.drop_copy(copy.name)
+        site.catalog.drop_base(site.name)
+        site.catalog.remove_if_empty()
 
 
 def wanted_copy(site: BaseSite, target: Address, where: str | None, columns: Sequence[str] | None) -> BaseCopyRecord:
@@ -90,6 +117,8 @@ def define_copy(site: BaseSite, wanted: BaseCopyRecord) -> None:
     with database.transaction():
         site.table.lock()
         record = site.record(lock=True)
+        if site.catalog.copy(wanted.name) is not None:
+            raise Conflict("another one has defined it meanwhile", doing=f"defining {wanted.name!r}", hint="Try again")
         used = {copy.bit for copy in site.catalog.copies(record.table)}
         bit = next((number for number in range(base_table.BITS) if number not in used), None)
         if bit is not None and bit < record.bits and record.algorithm != PAPER:
@@ -101,3 +130,12 @@ def define_copy(site: BaseSite, wanted: BaseCopyRecord) -> None:
         copy = replace(wanted, bit=bit)
         site.catalog.put_copy(copy)
         site.prepare(record, copy)
+
+
+def move_copy(site: BaseSite, wanted: BaseCopyRecord) -> None:
+    """Notes another writing of the place that a copy is at."""
+    with site.table.database.transaction():
+        site.record(lock=True)
+        known = site.catalog.copy(wanted.name)
+        if known is not None:
+            site.catalog.put_copy(replace(known, target=wanted.target))

@@ -80,9 +80,6 @@ class BaseTable(ABC):
         self.address = address
         self.sql = quoted(address.schema, address.table)
         self._described = database.columns(address.table, address.schema)
-        if not self._described:
-            raise no_table(database, f"opening {address.shown}")
-        self.check_ordinary()
 
     @property
     def columns(self) -> list[TableColumn]:
@@ -140,9 +137,17 @@ class BaseTable(ABC):
             if name in there and name != self.integer_key():
                 self.database.execute(f"ALTER TABLE {self.sql} DROP COLUMN {quoted(name)}")
 
-    @abstractmethod
     def check_ordinary(self) -> None:
         """Refuses views and whatever else is no table."""
+        if not self._described:
+            raise no_table(self.database, f"opening {self.address.shown}")
+        other = self.other_kind()
+        if other:
+            raise _not_ordinary(self.address, other)
+
+    @abstractmethod
+    def other_kind(self) -> str:
+        """What it is, if it is no ordinary table, or no table at all; empty if it is one."""
 
     def check_annotatable(self) -> None:  # noqa: B027
         """Refuses tables whose rows triggers can't watch."""
@@ -203,13 +208,14 @@ class BaseTable(ABC):
 class SqliteTable(BaseTable):
     """SQLite: writers come one after the other, so triggers need not enter rows without an entry: fix-up finds them."""
 
-    def check_ordinary(self) -> None:
+    def other_kind(self) -> str:
         rows = self.database.execute("SELECT type, sql FROM sqlite_master WHERE name = ?", [self.address.table])
         kind, sql = rows[0] if rows else ("table", "")
         if kind != "table" or re.match(r"\s*CREATE\s+VIRTUAL", sql or "", re.IGNORECASE):
-            raise _not_ordinary(self.address, "a view" if kind == "view" else "no ordinary table")
+            return "a view" if kind == "view" else "no ordinary table"
         if self._without_rowid and self.integer_key() is None:
-            raise _not_ordinary(self.address, "a table WITHOUT ROWID and without an integer key")
+            return "a table WITHOUT ROWID and without an integer key"
+        return ""
 
     @cached_property
     def _without_rowid(self) -> bool:
@@ -362,10 +368,10 @@ class PostgresTable(BaseTable):
     enters rows that have no entry, which ends with the usual "could not serialize access" if there is one.
     """
 
-    def check_ordinary(self) -> None:
-        kind = self.database.execute("SELECT relkind::text FROM pg_class WHERE oid = to_regclass(?)", [self.sql])[0][0]
-        if kind != "r":
-            raise _not_ordinary(self.address, _NO_BASES.get(kind, "no ordinary table"))
+    def other_kind(self) -> str:
+        rows = self.database.execute("SELECT relkind::text FROM pg_class WHERE oid = to_regclass(?)", [self.sql])
+        kind = rows[0][0] if rows else ""
+        return "" if kind == "r" else _NO_BASES.get(kind, "no ordinary table")
 
     def check_annotatable(self) -> None:
         if self.database.execute("SELECT 1 FROM pg_inherits WHERE inhparent = to_regclass(?) LIMIT 1", [self.sql]):
@@ -375,10 +381,10 @@ class PostgresTable(BaseTable):
     def home(self) -> str | None:
         rows = self.database.execute(
             "SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-            "WHERE c.oid = to_regclass(?)",
-            [self.sql],
+            "WHERE c.oid = coalesce(to_regclass(?), to_regclass(?))",
+            [self.sql, quoted(self.address.schema, self.annotations_name)],
         )
-        return str(rows[0][0])
+        return str(rows[0][0]) if rows else self.address.schema
 
     def integer_key(self) -> str | None:
         key = self._primary_key
@@ -510,15 +516,18 @@ BASE_DIALECTS = tuple(_TABLES)
 """The databases whose tables can be bases."""
 
 
-def describe(database: Database, address: Address) -> BaseTable:
-    """The table at an address."""
+def describe(database: Database, address: Address, *, leaving: bool = False) -> BaseTable:
+    """The table at an address; anything, or nothing, may be there if what is ours is only to be removed."""
     if database.dialect not in _TABLES:
         raise InputError(
             f"tables of {database.dialect} can't be annotated",
             doing=f"opening {address.shown}",
             hint="A base is a table of PostgreSQL or SQLite",
         )
-    return _TABLES[database.dialect](database, address)
+    table = _TABLES[database.dialect](database, address)
+    if not leaving:
+        table.check_ordinary()
+    return table
 
 
 def _not_ordinary(address: Address, what: str) -> InputError:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from strandline.errors import Fenced, KeysError, NotFound, StateError
+from strandline.errors import Conflict, Fenced, KeysError, NotFound, StateError
 from strandline.relations import Address, Database, TableColumn, connect, typed_batch
 from strandline.replication.definition import ABOVE, UPTO
 from strandline.replication.message import Position
@@ -38,6 +38,7 @@ from strandline.replication.senders.annotated.statements import (
 )
 from strandline.values import quoted
 
+AGAIN = "Try again"
 LOWEST = -(2**63)
 FEW = 0.05
 """Up to this part of the base changed, look-ups beat a window over everything."""
@@ -65,10 +66,20 @@ class BaseSite:
         if record is None:
             raise NotFound(f"{self.name!r} is not annotated", doing=doing, hint="Make it a base with sl.base first")
         trouble = self.trouble(record)
+        if trouble and not self._trouble_again():
+            raise Conflict("the base was altered, annotated anew or released meanwhile", doing=doing, hint=AGAIN)
         if trouble:
             hint = "Open the base again with sl.base: that makes them anew, and each copy's next refresh is full"
             raise StateError(trouble, doing=doing, hint=hint)
         return record
+
+    def _trouble_again(self) -> str:
+        """The trouble in one state of the base: what was read one after the other may be of several."""
+        database, address = self.table.database, self.table.address
+        with database.reading():
+            anew = BaseSite(describe(database, address), BaseCatalog(database, address.schema))
+            record = anew.catalog.base(self.name)
+            return "" if record is None else anew.trouble(record)
 
     def trouble(self, record: BaseRecord) -> str:
         """Why the annotations can't be trusted; empty if they can."""
@@ -122,10 +133,10 @@ class BaseSite:
 
 
 @contextmanager
-def opened(address: Address) -> Iterator[BaseSite]:
-    """A base's database, open."""
+def opened(address: Address, *, leaving: bool = False) -> Iterator[BaseSite]:
+    """A base's database, open. To whom is `leaving` the table may be gone, or something else stand in its place."""
     with connect(address) as database:
-        yield BaseSite(describe(database, address), BaseCatalog(database, address.schema))
+        yield BaseSite(describe(database, address, leaving=leaving), BaseCatalog(database, address.schema))
 
 
 @dataclass(frozen=True)
@@ -287,6 +298,8 @@ def differential(site: BaseSite, copy: BaseCopyRecord, snap_time: int, *, truste
     database = site.table.database
     with database.transaction():
         record, numbers = fix_up_base(site, copy, trusted=trusted)
+        if snap_time < record.since:
+            raise Conflict("the annotations were made anew meanwhile", doing=f"refreshing {copy.name!r}", hint=AGAIN)
         program = site.copy_program(record, copy)
         _find_messages(site, record, copy, replace(numbers, since=snap_time))
         messages = database.read(program.texts[programs.MESSAGES], _SENT_SCHEMA)
@@ -315,12 +328,17 @@ def _find_messages(site: BaseSite, record: BaseRecord, copy: BaseCopyRecord, num
 
 def offer(site: BaseSite, copy: BaseCopyRecord, record: BaseRecord, *, anchored: bool = True) -> Position:
     """Records, with the fix-up, the position that the copy will have once it takes what is sent."""
-    known = site.catalog.copy(copy.name)
-    if known is not None and known.claim != copy.claim:
-        raise Fenced("another refresh of the copy has begun", doing=f"refreshing {copy.name!r}", hint="Try again")
+    check_begun(site, copy)
     position = Position(record.time, secrets.token_hex(8), anchored)
     site.catalog.put_copy(replace(copy, offered=position))
     return position
+
+
+def check_begun(site: BaseSite, copy: BaseCopyRecord) -> None:
+    """Refuses to go on if another refresh has begun since; asked once the base's record is locked."""
+    known = site.catalog.copy(copy.name)
+    if known is not None and known.claim != copy.claim:
+        raise Fenced("another refresh of the copy has begun", doing=f"refreshing {copy.name!r}", hint=AGAIN)
 
 
 def read_rows(site: BaseSite, columns: Sequence[str], sql: str) -> pa.Table:

@@ -31,7 +31,7 @@ from strandline.replication.senders.annotated.delivery import (
     send_full,
     send_repair,
 )
-from strandline.replication.senders.annotated.fix_up import BaseSite, fill, opened
+from strandline.replication.senders.annotated.fix_up import BaseSite, check_begun, fill, opened
 from strandline.replication.senders.annotated.program import LAG, UNSETTLED
 from strandline.replication.senders.annotated.statements import Numbers
 from strandline.replication.senders.annotated.verification import differing_rows, verify
@@ -56,7 +56,7 @@ class AnnotatedSender:
         self._clock = clock
 
     def record(self, name: str) -> BaseCopyRecord:
-        with opened(self.base) as site:
+        with opened(self.base, leaving=True) as site:
             return _record(site, name)
 
     @contextmanager
@@ -81,9 +81,12 @@ class AnnotatedSender:
         """Nothing: annotations serve all copies, wherever they stand."""
 
     def forget(self, name: str) -> None:
-        with opened(self.base) as site, site.table.database.transaction():
-            site.catalog.drop_copy(name)
-            site.program(site.record())  # the one UPDATE of a fix-up knows all copies
+        """The base may be in any trouble, and its table gone."""
+        with opened(self.base, leaving=True) as site, site.table.database.transaction():
+            record = site.catalog.base(site.name, lock=True)
+            if record is not None:
+                site.catalog.drop_copy(name)
+                site.program(record)  # the one UPDATE of a fix-up knows all copies
 
 
 @dataclass(frozen=True)
@@ -109,14 +112,14 @@ class AnnotatedSource:
 
     def plan(self, claimed: Claimed, method: str) -> AnnotatedPlan:
         position, name = claimed.state.position, self.copy.name
-        if position is None and (method != REPAIR or claimed.anew):
-            return AnnotatedPlan(self, FIRST, claimed.anew or "the copy was empty")
-        if position is None:
+        if position is None and method == REPAIR and not claimed.anew:
             raise StateError("the copy is empty", doing=f"repairing {name!r}", hint="Refresh it")
+        record, copy = self._begin(claimed, check=method not in (FULL, REPAIR))
+        source = replace(self, copy=copy)
+        if position is None:
+            return AnnotatedPlan(source, FIRST, claimed.anew or "the copy was empty")
         if method == REPAIR:
-            return AnnotatedPlan(self, REPAIR, "compared row by row")
-        record = self.site.record()
-        source = replace(self, copy=self._record_since(claimed, check=method != FULL))
+            return AnnotatedPlan(source, REPAIR, "compared row by row")
         if method == AUTO:
             facts = _facts(self.site, source.copy, position)
             chosen = explain(facts, obstacle(record, position))
@@ -131,24 +134,24 @@ class AnnotatedSource:
         altered = _altered(self.site, record)
         return AnnotatedPlan(source, method, f"asked for; {altered}" if altered else "asked for")
 
-    def _record_since(self, claimed: Claimed, *, check: bool) -> BaseCopyRecord:
-        """The record, read again once the copy was claimed: another refresh may have ended since it was opened.
+    def _begin(self, claimed: Claimed, *, check: bool) -> tuple[BaseRecord, BaseCopyRecord]:
+        """The records, read again once the copy was claimed: another refresh may have ended since they were.
 
-        What the base offers from here on it offers to a copy that stands where the claim found it.
+        Refreshes begin in the base in the order in which they claimed the copy: one that was overtaken is refused here.
+        So what the base offers from here on it offers to a copy that stands where the claim found it.
         """
         position = claimed.state.position
         with self.site.table.database.transaction():
             record = self.site.record(lock=True)
+            check_claimed(claimed)
             copy = _record(self.site, self.copy.name)
             if check and position is not None:
-                try:
-                    check_history(record, copy, position)
-                except StateError:
-                    check_claimed(claimed)
-                    raise
-            copy = replace(copy, taken=position if check else copy.taken, claim=secrets.token_hex(8))
+                check_history(record, copy, position)
+            copy = replace(copy, claim=secrets.token_hex(8))
+            if position in (copy.taken, copy.offered):
+                copy = replace(copy, taken=position)
             self.site.catalog.put_copy(copy)
-        return copy
+        return record, copy
 
     def explain(self, state: CopyState | None) -> Explanation:
         if state is None or state.position is None:
@@ -180,7 +183,7 @@ class AnnotatedPlan:
         fill(site)
         if self.method == FIRST:
             state, sent = send_first(site, copy, replica, state, self.source.runner)
-            state, more = send_differential(site, _note_taken(site, copy.name, state), replica, state)
+            state, more = send_differential(site, _note_taken(site, copy, state), replica, state)
             return state, sent + more
         if self.method == FULL:
             return send_full(site, copy, replica, state, anchored=self.anchored)
@@ -218,6 +221,8 @@ class AnnotatedPlan:
             if record.time != position.time or site.program(record).run(database, UNSETTLED, Numbers())[0][0]:
                 return None
             differing = differing_rows(site, self.source.copy, replica, state.definition)
+        if differing and replica.state() != state:
+            return None  # another refresh has begun, and the copy may be at a later state
         return f"{differing} rows differ from the base: repair the copy" if differing else None
 
 
@@ -246,10 +251,12 @@ def _altered(site: BaseSite, record: BaseRecord) -> str:
     return "the table was altered or written anew, so every row counts as changed"
 
 
-def _note_taken(site: BaseSite, name: str, state: CopyState) -> BaseCopyRecord:
+def _note_taken(site: BaseSite, copy: BaseCopyRecord, state: CopyState) -> BaseCopyRecord:
     """Notes in the base where the copy now stands."""
     with site.table.database.transaction():
-        copy = replace(_record(site, name), taken=state.position)
+        site.record(lock=True)
+        check_begun(site, copy)
+        copy = replace(_record(site, copy.name), taken=state.position)
         site.catalog.put_copy(copy)
     return copy
 
