@@ -20,6 +20,8 @@ import strandline as sl
 from strandline.errors import InputError, KeysError, NotFound, SchemaError, SqlError, StorageError, StrandlineError
 from strandline.relations import ReadOptions, open_relation, parse_address, read_relation
 from strandline.relations.databases import postgres as postgres_module
+from strandline.relations.databases.database import connect
+from strandline.values import quoted
 
 ROWS = "(1, 'anchor', 1), (2, 'buoy', 2), (3, 'chain', 3)"
 NEW = pa.table({"id": [2, 3, 4], "name": ["buoy", "chain", "dinghy"], "qty": [20, 3, 4]})
@@ -133,6 +135,42 @@ def test_a_query_that_writes_by_the_way_is_refused_by_postgres_if_not_by_us(post
 def test_a_table_that_is_not_there_is_told_with_the_nearest(place: Place) -> None:
     with pytest.raises(NotFound, match=r"there is no table .*order'. Did you mean '.*orders'"):
         sl.diff(place.table("order"), NEW)
+
+
+@pytest.mark.parametrize("name", ["a.b", 'odd "one"', "Upper Case", '"', "a#b", "."])
+def test_a_table_of_any_name_is_named_in_quotes(place: Place, name: str) -> None:
+    place.run(f"CREATE TABLE {quoted(name)} (id bigint PRIMARY KEY, name text, qty bigint)")
+    place.run(f"INSERT INTO {quoted(name)} VALUES {ROWS}")
+    changes = sl.diff(place.table(quoted(name)), NEW)
+    assert counts(changes) == (1, 1, 1, 1)
+    with pytest.raises(NotFound) as caught:
+        sl.diff(place.table(quoted(name + "x")), NEW)
+    with connect(parse_address(place.table("orders"))) as database:
+        known = [table for table in database.tables() if parse_address(place.url, table).table == name]
+    assert len(known) == 1, "it is listed as it is written"
+    assert known[0] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "schema", "table"),
+    [
+        ("s.t", "s", "t"),
+        ('s."t.x"', "s", "t.x"),
+        ('"s.a".t', "s.a", "t"),
+        ("a.b.c", "a.b", "c"),
+        ('"a""b"', None, 'a"b'),
+    ],
+)
+def test_a_schema_and_a_table_are_told_apart(written: str, schema: str | None, table: str) -> None:
+    address = parse_address(f"postgresql://host/shop#{written}")
+    assert (address.schema, address.table) == (schema, table)
+    assert parse_address("postgresql://host/shop", address.name).place == address.place
+
+
+@pytest.mark.parametrize("written", ['"a', '"a"b', 'a".b', '"a"."b"c'])
+def test_a_name_whose_quotes_do_not_end_is_refused(written: str) -> None:
+    with pytest.raises(InputError, match="double quotes"):
+        parse_address(f"postgresql://host/shop#{written}")
 
 
 def test_a_table_without_a_primary_key_needs_one_or_is_counted(place: Place, command: Command) -> None:

@@ -169,7 +169,7 @@ def test_csv_without_header_gets_names(tmp_path: Path) -> None:
     assert named.to_pylist() == [{"id": 1, "x": "a"}, {"id": 2, "x": "b"}]
     renamed = opened(tmp_path / "v.csv", "p,q\n1,a\n", names=("id", "x"))
     assert renamed.to_pylist() == [{"id": 1, "x": "a"}]
-    with pytest.raises(FormatError, match="2 columns in line 1, 3 names were given"):
+    with pytest.raises(FormatError, match="2 columns in its first line, 3 names were given"):
         opened(tmp_path / "w.csv", "1,a\n", header=False, names=("a", "b", "c"))
 
 

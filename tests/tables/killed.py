@@ -132,10 +132,12 @@ def move(tx, one: int, other: int) -> None:  # type: ignore[no-untyped-def]
 def run(path: str, trial: int, acks: int) -> None:
     store = open(path)
     workers = [Worker(store, path, trial, number, acks) for number in range(THREADS + 1)]
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # they are all there before the first interrupt is
     for worker in workers[:MAIN]:
         threading.Thread(target=worker.run).start()
     while True:
         with suppress(KeyboardInterrupt):  # between two turns
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
             workers[MAIN].run()
             return
 

@@ -200,65 +200,75 @@ def plan_diff(
     """
     runner_name, session = running
     spool = Spool()
-    old_relation, new_relation = _opened(old, new, options, session, spool)
-    # A state was given its new names when it was loaded.
-    rename = {} if isinstance(old, SignatureState) else options.rename
-    if options.any_case:
-        respelled = _respelled(old_relation.schema.names, new_relation.schema.names, rename)
-        if isinstance(old, SignatureState):
-            old = old.renamed(respelled)
-            old_relation = _stand_in(old, spool)
-        else:
-            rename = {**respelled, **rename}
-        key = _as_spelled(key, new_relation.schema.names)
-    check_renames(old_relation.schema, rename)
-    old_relation, new_relation = _typed_by_the_other(old, old_relation, new_relation, rename)
-    old_relation, new_relation = _meeting_as_doubles(old_relation, new_relation, options, rename)
-    key = key or _default_key(old_relation, new_relation, options, rename)
-    comparison = _comparison(old_relation.schema, new_relation.schema, key, options, rename)
-    drift = comparison.header if options.carry and comparison.header.partial else None
-    if drift is not None:
-        old_relation = _with_added(old, old_relation, new_relation, drift, rename)
-        comparison = _comparison(old_relation.schema, new_relation.schema, key, options, rename)
-    frames = [frame for frame in map(flowing_frame, (old_relation, new_relation)) if frame is not None]
-    flows = bool(frames) and not comparison.folding and _can_flow(frames, old, options, running)
+    met = _meet((old, new), key, options, session, spool)
+    frames = [frame for frame in map(flowing_frame, (met.old, met.new)) if frame is not None]
+    flows = bool(frames) and not met.comparison.folding and _can_flow(frames, old, options, running)
     if not flows:
-        old_relation, new_relation = written_out(old_relation), written_out(new_relation)
-    unfolded = (old_relation, new_relation) if comparison.folding else None
+        met = replace(met, old=written_out(met.old), new=written_out(met.new))
+    unfolded = (met.old, met.new) if met.comparison.folding else None
     if unfolded is not None:
-        old_relation, new_relation = _folded(unfolded, comparison, options, rename, spool)
-    fetched = _fetched(
-        _input(old_relation, comparison.old_schema_shared, options, rename),
-        _input(
-            new_relation,
-            comparison.new_schema_shared,
-            options,
-            {},
-            kept=() if options.keep_sorted is None else new_relation.schema.names,
-        ),
-        comparison,
-        options,
-    )
+        met = _folded(met, options, spool)
+    fetched = _fetched(*_inputs(met, options), met.comparison, options)
     runner: Runner = (
         SparkRunner(session or frames[0].sparkSession)
         if flows
         else choose_runner(runner_name, fetched.old.bytes + fetched.new.bytes, session)
     )
-    memory = options.memory or runner.task_memory * runner.parallelism
     plan = DiffPlan(
-        comparison=comparison,
+        comparison=met.comparison,
         old=fetched.old,
         new=fetched.new,
         runner=runner,
         equal=fetched.equal,
         spool=spool,
-        memory=memory,
+        memory=options.memory or runner.task_memory * runner.parallelism,
         unfolded=unfolded,
-        drift=drift,
-        state=old if isinstance(old, SignatureState) else None,
+        drift=met.drift,
+        state=met.state,
     )
     _check_keys_are_not_all_null(plan)
     return plan
+
+
+@dataclass(frozen=True)
+class _Meeting:
+    """Both sides, open, in the types in which they meet; what the old side's columns are called now; and how they are
+    compared. The rest as in `DiffPlan`."""
+
+    old: Relation
+    new: Relation
+    rename: Mapping[str, str]
+    comparison: Comparison
+    state: SignatureState | None
+    drift: Header | None
+
+
+def _meet(
+    sides: tuple[Any, Any], key: Sequence[str], options: DiffOptions, session: SparkSession | None, spool: Spool
+) -> _Meeting:
+    """Opens both sides and finds what they have in common."""
+    state = sides[0] if isinstance(sides[0], SignatureState) else None
+    old, new = _opened(*sides, options, session, spool)
+    # A state was given its new names when it was loaded.
+    rename = {} if state is not None else options.rename
+    if options.any_case:
+        respelled = _respelled(old.schema.names, new.schema.names, rename)
+        if state is not None:
+            state = state.renamed(respelled)
+            old = _stand_in(state, spool)
+        else:
+            rename = {**respelled, **rename}
+        key = _as_spelled(key, new.schema.names)
+    check_renames(old.schema, rename)
+    old, new = _typed_by_the_other(state, old, new, rename)
+    old, new = _meeting_as_doubles(old, new, options, rename)
+    key = key or _default_key(old, new, options, rename)
+    comparison = _comparison(old.schema, new.schema, key, options, rename)
+    drift = comparison.header if options.carry and comparison.header.partial else None
+    if drift is not None:
+        old = _with_added(state, old, new, drift, rename)
+        comparison = _comparison(old.schema, new.schema, key, options, rename)
+    return _Meeting(old, new, rename, comparison, state, drift)
 
 
 def _opened(
@@ -283,13 +293,7 @@ def _stand_in(state: SignatureState, spool: Spool) -> Relation:
     return spool_batches([], state.source or "saved signatures", state.schema, spool)
 
 
-def _folded(
-    sides: tuple[Relation, Relation],
-    comparison: Comparison,
-    options: DiffOptions,
-    rename: Mapping[str, str],
-    spool: Spool,
-) -> list[Relation]:
+def _folded(met: _Meeting, options: DiffOptions, spool: Spool) -> _Meeting:
     """Both sides with folded keys."""
     if options.keep_sorted is not None:
         raise InputError(
@@ -297,33 +301,35 @@ def _folded(
             doing="reading options",
             hint="Leave it out, or the rule of the key",
         )
-    back = {new: old for old, new in rename.items()}
-    of_old = {back.get(name, name): rule for name, rule in comparison.folding.items()}
-    return fold_relations(sides, (of_old, comparison.folding), spool)
+    back = {new: old for old, new in met.rename.items()}
+    folding = met.comparison.folding
+    of_old = {back.get(name, name): rule for name, rule in folding.items()}
+    old, new = fold_relations((met.old, met.new), (of_old, folding), spool)
+    return replace(met, old=old, new=new)
 
 
 def _typed_by_the_other(
-    old: Any, old_relation: Relation, new_relation: Relation, rename: Mapping[str, str]
+    state: SignatureState | None, old: Relation, new: Relation, rename: Mapping[str, str]
 ) -> tuple[Relation, Relation]:
     """Columns of no value, whose types nobody knows, take those of the other side: of a CSV file of nothing but a
     header, of JSON lines where all are null.
     """
-    met = [(name, rename.get(name, name)) for name in old_relation.schema.names]
-    met = [(mine, theirs) for mine, theirs in met if theirs in new_relation.schema.names]
-    unknown = old_relation.schema.names if isinstance(old, SignatureState) and not old.rows else _untyped(old_relation)
-    types = [(old_relation.schema.field(mine).type, new_relation.schema.field(theirs).type) for mine, theirs in met]
+    met = [(name, rename.get(name, name)) for name in old.schema.names]
+    met = [(mine, theirs) for mine, theirs in met if theirs in new.schema.names]
+    unknown = old.schema.names if state is not None and not state.rows else _untyped(old)
+    types = [(old.schema.field(mine).type, new.schema.field(theirs).type) for mine, theirs in met]
     of_old = {
-        mine: new
-        for (mine, _), (held, new) in zip(met, types, strict=True)
-        if mine in unknown and (isinstance(old, SignatureState) or _takes(held, new))
+        mine: coming
+        for (mine, _), (held, coming) in zip(met, types, strict=True)
+        if mine in unknown and (state is not None or _takes(held, coming))
     }
-    unknown = _untyped(new_relation)
+    unknown = _untyped(new)
     of_new = {
         theirs: held
-        for (mine, theirs), (held, new) in zip(met, types, strict=True)
-        if theirs in unknown and mine not in of_old and _takes(new, held)
+        for (mine, theirs), (held, coming) in zip(met, types, strict=True)
+        if theirs in unknown and mine not in of_old and _takes(coming, held)
     }
-    return retype(old_relation, of_old), retype(new_relation, of_new)
+    return retype(old, of_old), retype(new, of_new)
 
 
 def _takes(unknown: pa.DataType, other: pa.DataType) -> bool:
@@ -363,22 +369,22 @@ def _meeting_as_doubles(
 
 
 def _with_added(
-    old: Any, old_relation: Relation, new_relation: Relation, drift: Header, rename: Mapping[str, str]
+    state: SignatureState | None, old: Relation, new: Relation, drift: Header, rename: Mapping[str, str]
 ) -> Relation:
     """The old side with the columns that the new one adds or retypes, in which its rows hold nothing."""
-    if isinstance(old, SignatureState):
+    if state is not None:
         raise InputError(
             "a state has no rows that added columns could be carried for",
             doing="comparing with saved signatures",
             hint="Compare with the old extract, or leave out carry (--carry)",
         )
-    if isinstance(old_relation, DatabaseRelation):
-        if isinstance(new_relation, DatabaseRelation):
-            share_state(new_relation, old_relation)
-        old_relation = old_relation.fetch()
-    back = {new: name for name, new in rename.items()}
-    types = {back.get(name, name): new_relation.schema.field(name).type for name in (*drift.added, *drift.retyped)}
-    return with_empty(written_out(old_relation), types)
+    if isinstance(old, DatabaseRelation):
+        if isinstance(new, DatabaseRelation):
+            share_state(new, old)
+        old = old.fetch()
+    back = {after: name for name, after in rename.items()}
+    types = {back.get(name, name): new.schema.field(name).type for name in (*drift.added, *drift.retyped)}
+    return with_empty(written_out(old), types)
 
 
 def _default_key(old: Relation, new: Relation, options: DiffOptions, rename: Mapping[str, str]) -> tuple[str, ...]:
@@ -499,6 +505,15 @@ def _chosen(old: pa.Schema, new: pa.Schema, key: Sequence[str], options: DiffOpt
     if wrong:
         raise KeysError(f"key column {wrong[0]!r} can't be ignored", doing="choosing columns to ignore")
     return {name for name in both.names if name not in options.ignore}
+
+
+def _inputs(met: _Meeting, options: DiffOptions) -> tuple[Input, Input]:
+    """Both sides, as the comparison reads them."""
+    kept = () if options.keep_sorted is None else met.new.schema.names
+    return (
+        _input(met.old, met.comparison.old_schema_shared, options, met.rename),
+        _input(met.new, met.comparison.new_schema_shared, options, {}, kept=kept),
+    )
 
 
 def _input(

@@ -8,13 +8,13 @@ but fits it. `conform` gives a batch exactly the relation's schema: columns by n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from strandline.errors import SchemaError
+from strandline.errors import FormatError, SchemaError
 from strandline.values import convert_text, is_plain_bytes, is_text, restored
 
 
@@ -44,8 +44,8 @@ def relation_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def check_names(names: Iterable[str], where: str) -> None:
-    """Refuses a source with no columns, or with two of one name."""
+def check_names(names: Sequence[str], where: str, found: int | None = None) -> None:
+    """Refuses a source with no columns, with two of one name, or with another number of columns `found` than names."""
     counts = Counter(names)
     if not counts:
         raise SchemaError("it has no columns", doing=f"reading {where}", hint="A relation needs at least one column")
@@ -55,6 +55,12 @@ def check_names(names: Iterable[str], where: str) -> None:
             f"the column {_listed(twice)} is there more than once",
             doing=f"reading {where}",
             hint="Rename the columns so that each name is unique",
+        )
+    if found not in (None, len(names)):
+        raise FormatError(
+            f"it has {found} columns in its first line, {len(names)} names were given",
+            doing=f"reading {where}",
+            hint="Give as many names as there are columns, or another delimiter of a CSV file",
         )
 
 

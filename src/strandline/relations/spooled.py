@@ -164,7 +164,7 @@ def _from_pandas(frame: Any, name: str) -> pa.RecordBatchReader:
     """A named index becomes columns; an unnamed one is only a count of rows and goes."""
     if any(level is not None for level in frame.index.names):
         frame = frame.reset_index()
-    check_names(map(str, frame.columns), name)
+    check_names([str(column) for column in frame.columns], name)
     try:
         return pa.Table.from_pandas(frame, preserve_index=False).to_reader()
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:

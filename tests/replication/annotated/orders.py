@@ -9,6 +9,7 @@ from tests.replication.annotated.conftest import Source
 from strandline.relations.databases.address import parse_address
 from strandline.relations.databases.database import connect
 from strandline.replication.annotated_base import Base, base
+from strandline.values import quoted
 
 ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, name TEXT, price DOUBLE PRECISION)"
 INSERT = "INSERT INTO orders (id, name, price) VALUES "
@@ -36,7 +37,7 @@ def rows_at(url: str) -> list[tuple[Any, ...]]:
         with sl.open(address.location) as store:
             return sorted(tuple(row.values()) for row in store.table(address.table).to_arrow().to_pylist())
     with connect(address) as database:
-        return sorted(tuple(row) for row in database.execute(f'SELECT * FROM "{address.table}"'))
+        return sorted(tuple(row) for row in database.execute(f"SELECT * FROM {quoted(address.schema, address.table)}"))
 
 
 def query(source: Source, where: str = "1 = 1", columns: str = "id, name, price") -> list[tuple[Any, ...]]:

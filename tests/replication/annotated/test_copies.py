@@ -20,6 +20,7 @@ from strandline.replication.annotated_base import base, bases
 from strandline.replication.copy import Copy
 from strandline.replication.senders.annotated.fix_up import opened
 from strandline.replication.senders.annotated.program import restriction
+from strandline.values import quoted
 
 
 @pytest.mark.parametrize("target", [*TARGETS, "strandline"])
@@ -303,3 +304,16 @@ def test_a_restriction_means_what_it_means_to_the_base(source: Source) -> None:
             told = restriction(where, site.table.schema, site.table.database.dialect)
             rows = site.table.database.execute(f"SELECT id FROM {site.table.sql} WHERE {told.sql} ORDER BY id")
             assert rows == source.run(f"SELECT id FROM t WHERE {where} ORDER BY id"), where
+
+
+def test_tables_and_copies_of_any_name_are_refreshed(source: Source) -> None:
+    name = 'The "a.b" of #1'
+    source.run(f"CREATE TABLE {quoted(name)} (id INTEGER PRIMARY KEY, name TEXT)")
+    source.run(f"INSERT INTO {quoted(name)} VALUES (1, 'one'), (2, 'two')")
+    for kind in ("sqlite", "duckdb"):
+        url = source.target(kind, "copies").rpartition("#")[0] + "#" + quoted(name)
+        copy = base(source.url, source.table(quoted(name))).replicate(url, name=kind)
+        source.run(f"UPDATE {quoted(name)} SET name = '{kind}' WHERE id = 2")
+        assert copy.refresh("differential").messages == 1
+        assert base(source.url, source.table(quoted(name))).copy(kind).verify().equal
+        assert rows_at(url) == [(1, "one"), (2, kind)]

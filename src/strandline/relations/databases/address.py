@@ -1,6 +1,6 @@
 """Where a table is: `sqlite:///f.db#t`, `duckdb:///f.duckdb#t`, `postgresql://…/db#schema.t`, `parquet:///data/dir`,
 `delta:///data/dir`, `iceberg:///data/dir`, `strandline:///shop#t`, `strandline+s3://bucket/shop#t` or, for any
-driver of ADBC, `adbc:DRIVER:URI#t`.
+driver of ADBC, `adbc:DRIVER:URI#t`. A name may stand in double quotes, as in SQL: `#"a.b"`, `#schema."t.x"`.
 
 A password in a URL stays in memory: `shown` has none, and is all that ever reaches errors, logs or stored state. A
 PostgreSQL URL without a password uses what PostgreSQL's own client finds: `PGPASSWORD`, `PGPASSFILE`, `~/.pgpass`.
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from strandline.errors import InputError, StrandlineError
+from strandline.values import quoted
 
 KINDS = {
     "sqlite": "sqlite",
@@ -33,6 +34,12 @@ KINDS = {
 SHOWN_KINDS = ("sqlite", "duckdb", "postgresql", "parquet", "delta", "iceberg", "strandline")
 FOLDERS = {"parquet": "a folder of Parquet", "delta": "a Delta table", "iceberg": "an Iceberg table"}
 """Kinds of one table each, whose URL names a folder."""
+DOTTED = ("postgres", "adbc")
+"""Kinds in whose names a dot separates a schema from its table."""
+QUOTING = ("sqlite", "duckdb", *DOTTED)
+_QUOTED = r'"(?:[^"]|"")+"'
+_ONE_NAME = re.compile(rf'(?P<table>{_QUOTED}|[^"].*)', re.DOTALL)
+_SCHEMA_AND_TABLE = re.compile(rf'(?:(?P<schema>{_QUOTED}|[^"]+)\.)?(?P<table>{_QUOTED}|(?!")[^.]*)', re.DOTALL)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _DRIVER = re.compile(
     r"adbc:(?P<driver>[a-z][a-z0-9_]*):(?P<scheme>[a-z0-9+.]+://)?((?P<user>[^/:@?]*):(?P<password>[^?]*)@)?"
@@ -63,13 +70,7 @@ class Address:
 
     @property
     def name(self) -> str:
-        return f"{self.schema}.{self.table}" if self.schema else self.table
-
-    def of_table(self, table: str) -> Address:
-        """The same database, another table."""
-        schema, name = _table(table, self.kind, self.shown)
-        shown, place = (f"{one.partition('#')[0]}#{table}" for one in (self.shown, self.place))
-        return replace(self, schema=schema, table=name, shown=shown, place=place)
+        return named_as(self.kind, self.schema, self.table)
 
     def scrub(self, text: str) -> str:
         """The text without the password and the values of variables, should a driver have put them there."""
@@ -152,8 +153,8 @@ def _parsed(url: str, table: str | None) -> Address:
             raise InputError(f"{FOLDERS[kind]} is named by its folder and takes no name", doing=f"reading {shown}")
         return Address(kind, location, os.path.basename(location.rstrip("/")), None, shown, place=shown)
     schema, name = _table(named, kind, shown)
-    place = f"{shown}#{named}"
-    return Address(kind, location, name, schema, place, secrets, place)
+    place = f"{shown}#{named_as(kind, schema, name)}"
+    return Address(kind, location, name, schema, f"{shown}#{named}", secrets, place)
 
 
 def _parts(kind: str, url: str) -> tuple[tuple[str, ...], str, str]:
@@ -218,10 +219,30 @@ def _folder(path: str, url: str) -> str:
 def _table(named: str, kind: str, shown: str) -> tuple[str | None, str]:
     if not named:
         raise InputError("it names no table", doing=f"reading {shown}", hint="Put the table's name behind a #")
-    schema, dot, name = named.rpartition(".")
-    if not dot or kind not in ("postgres", "adbc"):
+    if kind not in QUOTING:
         return None, named
-    return schema, name
+    found = (_SCHEMA_AND_TABLE if kind in DOTTED else _ONE_NAME).fullmatch(named)
+    if found is None:
+        raise InputError(
+            f"{named} is no name of a table",
+            doing=f"reading {shown}",
+            hint='Put a name that has dots or quotes into double quotes, as in SQL: #"a.b", #schema."t.x"',
+        )
+    schema, name = found["schema"] if kind in DOTTED else None, found["table"]
+    return _unquoted(schema) if schema else None, _unquoted(name)
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name
+
+
+def named_as(kind: str, schema: str | None, table: str) -> str:
+    """What stands behind the # for a table; parts that would be read as something else are quoted."""
+    if '"' in table or ("." in table and kind in DOTTED):
+        table = quoted(table) if kind in QUOTING else table
+    if schema and '"' in schema:
+        schema = quoted(schema)
+    return f"{schema}.{table}" if schema else table
 
 
 def _safe(url: str) -> str:

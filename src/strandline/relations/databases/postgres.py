@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from adbc_driver_manager.dbapi import Connection
 
 from strandline.errors import Conflict, InputError, NotFound, StorageError, StrandlineError
-from strandline.relations.databases.address import Address
+from strandline.relations.databases.address import Address, named_as
 from strandline.relations.databases.database import Database, Parameters, Row
 from strandline.values import quoted, quoted_text
 
@@ -132,11 +132,11 @@ class PostgresDatabase(Database):
 
     def tables(self) -> list[str]:
         rows = self.execute(
-            "SELECT CASE WHEN pg_table_is_visible(c.oid) THEN '' ELSE n.nspname || '.' END || c.relname::text "
+            "SELECT CASE WHEN NOT pg_table_is_visible(c.oid) THEN n.nspname::text END, c.relname::text "
             "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind = ANY('{r,v,m,p,f}') "
-            r"AND n.nspname NOT LIKE 'pg\_%' AND n.nspname <> 'information_schema' ORDER BY 1"
+            r"AND n.nspname NOT LIKE 'pg\_%' AND n.nspname <> 'information_schema' ORDER BY 1 NULLS FIRST, 2"
         )
-        return [str(name) for (name,) in rows]
+        return [named_as("postgres", schema, table) for schema, table in rows]
 
     def pieces(self, table: str, schema: str | None, key: Sequence[str]) -> list[str]:
         """Ranges of an integer key that an index has, cut by a sample; else ranges of blocks, in no order."""

@@ -106,13 +106,7 @@ def _layout(file: DataFile, options: ReadOptions) -> _Layout:
         with _lines(path, options.encoding) as lines:
             row: list[str] = next(_rows(lines, delimiter, options.quote), [])
     names = options.names or (row if options.header else [f"column{n + 1}" for n in range(len(row))])
-    check_names(names, path)
-    if len(names) != len(row):
-        raise FormatError(
-            f"it has {len(row)} columns in line 1, {len(names)} names were given",
-            doing=f"reading {path}",
-            hint="Give as many names as there are columns, or another delimiter",
-        )
+    check_names(names, path, len(row))
     return _Layout(path, file.mark, tuple(names), delimiter, options)
 
 

@@ -118,13 +118,7 @@ def _columns(file: DataFile, options: ReadOptions) -> Columns:
         if title is not None or any(cell is not None for cell in cells)
     ]
     names = options.names or [title for title, _ in filled]
-    check_names(names, where)
-    if len(names) != len(filled):
-        raise FormatError(
-            f"it has {len(filled)} columns, {len(names)} names were given",
-            doing=f"reading {where}",
-            hint="Give as many names as there are columns",
-        )
+    check_names(names, where, len(filled))
     return {column: cells for column, (_, cells) in zip(names, filled, strict=True)}
 
 
