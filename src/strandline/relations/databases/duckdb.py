@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from strandline.engine import DuckdbConnection
 from strandline.errors import NotFound, StorageError
-from strandline.relations.databases.address import Address
+from strandline.relations.databases.address import Address, named_as
 from strandline.relations.databases.database import MOVE_ASIDE, Database, Parameters, Row
 from strandline.storage import Mutex
 from strandline.values import quoted
@@ -100,7 +100,7 @@ class DuckdbDatabase(Database):
             "SELECT table_name FROM information_schema.tables "
             "WHERE table_catalog = current_database() AND table_schema = 'main' ORDER BY table_name"
         )
-        return [name for (name,) in rows]
+        return [named_as(self.dialect, None, name) for (name,) in rows]
 
     def close(self) -> None:
         self._connection.close()

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from strandline.errors import NotFound, StorageError
-from strandline.relations.databases.address import Address
+from strandline.relations.databases.address import Address, named_as
 from strandline.relations.databases.database import MOVE_ASIDE, UNKNOWN, Database, Parameters, Row
 from strandline.values import quoted
 
@@ -98,7 +98,7 @@ class SqliteDatabase(Database):
 
     def tables(self) -> list[str]:
         rows = self.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name")
-        return [name for (name,) in rows if not name.startswith("sqlite_")]
+        return [named_as(self.dialect, None, name) for (name,) in rows if not name.startswith("sqlite_")]
 
     def close(self) -> None:
         self._connection.close()
