@@ -116,27 +116,33 @@ def processes(count: int) -> Callable[[Size], Work]:
     return lambda size: lambda: sum(commits for commits, _ in store.commits_of_processes(count, 2.0)) / 2.0
 
 
-@lru_cache
-def verbs(verb: str) -> Callable[[Size], Work]:
-    """Seconds for 5,000,000 rows of 8 columns, reckoned from as many as there are."""
+def verb(full: int, prepare: Callable[[Any], Any], run: Callable[[Any], object]) -> Callable[[Size], Work]:
+    """Seconds of a verb in a fresh store, on what is made of a table of `full` rows; reckoned from fewer if need be."""
 
     def prepared(size: Size) -> Work:
-        rows = size.rows(5_000_000)
+        rows = size.rows(full)
         source = store.orders(np.arange(rows))
 
         def work() -> float:
             folder = Path(tempfile.mkdtemp(prefix="strandline-bench-"))
             with sl.create(folder / "shop") as opened:
-                table = opened.create_table("t", source, key="id")
+                subject = prepare(opened.create_table("t", source, key="id"))
                 started = time.perf_counter()
-                table.update(set={"qty": "qty + 1"}) if verb == "update" else table.delete()
+                run(subject)
                 took = time.perf_counter() - started
             shutil.rmtree(folder)
-            return took * 5_000_000 / rows
+            return took * full / rows
 
         return work
 
     return prepared
+
+
+def every_row_replaced(table: Any) -> Any:
+    """A what-if of it that replaces all of its rows."""
+    made = table.what_if("w")
+    made.update(set={"qty": "qty + 1"})
+    return made
 
 
 @lru_cache
@@ -192,29 +198,6 @@ def what_if_read(levels: int) -> Callable[[Size], Work]:
         def work() -> None:
             opened.cache.clear()
             read.to_arrow()
-
-        return work
-
-    return prepared
-
-
-@lru_cache
-def what_if_verb(verb: str) -> Callable[[Size], Work]:
-    """Conflicts or merge of a what-if that replaces all of 1,500,000 rows, reckoned from as many as there are."""
-
-    def prepared(size: Size) -> Work:
-        rows = size.rows(1_500_000)
-
-        def work() -> float:
-            folder = Path(tempfile.mkdtemp(prefix="strandline-bench-"))
-            with sl.create(folder / "s") as opened:
-                made: Any = opened.create_table("t", store.orders(np.arange(rows)), key="id").what_if("w")
-                made.update(set={"qty": "qty + 1"})
-                started = time.perf_counter()
-                made.conflicts() if verb == "conflicts" else made.merge()
-                took = time.perf_counter() - started
-            shutil.rmtree(folder)
-            return took * 1_500_000 / rows
 
         return work
 
@@ -305,8 +288,9 @@ def _stores() -> Iterator[Goal]:
     yield Goal("store", "16 threads, one hot page", hot_page(16), 1000, unit="commits/s", more=True)
     yield Goal("store", "one thread, durable", hot_page(1), 150, unit="commits/s", more=True)
     yield Goal("store", "8 processes, rows of their own", processes(8), 1.0, processes(1), "one process", more=True)
-    yield Goal("store", "updating 5 M rows", verbs("update"), 2.5)
-    yield Goal("store", "deleting 5 M rows", verbs("delete"), 1.0)
+    whole = partial(verb, 5_000_000, lambda table: table)
+    yield Goal("store", "updating 5 M rows", whole(lambda table: table.update(set={"qty": "qty + 1"})), 2.5)
+    yield Goal("store", "deleting 5 M rows", whole(lambda table: table.delete()), 1.0)
     yield Goal("store", "merging 1.5 % into 5 M", written("merge"), 0.25, written("merge delta"), "delta-rs")
     yield Goal("store", "loading 5 M", written("load"), 1.0, written("load delta"), "delta-rs")
 
@@ -314,8 +298,9 @@ def _stores() -> Iterator[Goal]:
 def _what_ifs() -> Iterator[Goal]:
     yield Goal("what-if", "reading, 10 % replaced", what_if_read(1), 1.1, what_if_read(0), "the base")
     yield Goal("what-if", "reading, two levels, 50 % and 10 %", what_if_read(2), 1.5, what_if_read(0), "the base")
-    yield Goal("what-if", "conflicts, 1.5 M rows changed", what_if_verb("conflicts"), 5)
-    yield Goal("what-if", "merge, 1.5 M rows changed", what_if_verb("merge"), 10)
+    replaced = partial(verb, 1_500_000, every_row_replaced)
+    yield Goal("what-if", "conflicts, 1.5 M rows changed", replaced(lambda what_if: what_if.conflicts()), 5)
+    yield Goal("what-if", "merge, 1.5 M rows changed", replaced(lambda what_if: what_if.merge()), 10)
 
 
 def _views() -> Iterator[Goal]:

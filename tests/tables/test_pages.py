@@ -18,7 +18,7 @@ from strandline.storage import LocalStorage, MemoryStorage
 from strandline.store import Store
 from strandline.tables import Limits, page_writer
 from strandline.tables.page import decode_columns, decode_page, encode_page
-from strandline.tables.schema import DISTINCT, TableSchema, new_table_schema
+from strandline.tables.schema import TableSchema, new_table_schema
 
 SMALL = Limits(page_rows=200, cut_rows=150, join_rows=50, most_in_overlay=40, fewest_for_overlay=20)
 
@@ -174,7 +174,8 @@ def test_reading_by_key_opens_only_pages_that_can_hold_it(monkeypatch: pytest.Mo
 def test_changes_between_states_open_only_pages_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_writer, "BULK_ROWS", 5000)
     with shop() as store:
-        store.create_table("t", numbered(500_000), key="id")
+        noise = np.random.default_rng(1).random(500_000)
+        store.create_table("t", numbered(500_000).append_column("noise", pa.array(noise)), key="id")
         size = sum(page.size for entry in entries(store, "t") for page in entry.pages)
         store.snapshot("before")
         store.table("t").update(where="id = 5005", values={"v": 1})
@@ -321,7 +322,7 @@ def test_encodings_are_stored_as_values_and_what_parquet_lacks_is_refused() -> N
 
 
 def test_a_page_tells_its_row_numbers_where_they_are_consecutive_and_repeats_nothing_it_can_leave_out() -> None:
-    schema = pa.schema([pa.field("id", pa.int64(), metadata={DISTINCT: b""}), ("c", pa.int16()), ("s", pa.string())])
+    schema = pa.schema([("id", pa.int64()), ("c", pa.int16()), ("s", pa.string())])
     table_schema = new_table_schema(schema, ("id",))
     assert TableSchema.from_bytes(table_schema.to_bytes()) == table_schema
     rows = 5000

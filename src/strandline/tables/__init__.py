@@ -68,7 +68,6 @@ from strandline.tables.scan import (
 from strandline.tables.schema import (
     COPIES,
     DIFFERENCE,
-    DISTINCT,
     PREFIX,
     ROW,
     SEGMENTS,
@@ -90,7 +89,6 @@ __all__ = [
     "COUNT",
     "DELETE",
     "DIFFERENCE",
-    "DISTINCT",
     "FRESH",
     "KEPT_ROWS",
     "MOST_POINTS",

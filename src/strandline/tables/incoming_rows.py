@@ -88,9 +88,10 @@ def fitted(data: Any, schema: TableSchema, doing: str) -> pa.Table:
 
 
 def check_not_null(table: pa.Table, schema: TableSchema, doing: str) -> None:
-    """Refuses nulls where the table says that there are none."""
+    """Refuses nulls where the table says that there are none; columns that are not given are not looked at."""
+    given = {*table.column_names}
     for column in schema.columns:
-        if column.nullable or not table.column(column.name).null_count:
+        if column.nullable or column.name not in given or not table.column(column.name).null_count:
             continue
         places = np.flatnonzero(np.asarray(table.column(column.name).is_null(), dtype=np.bool_))
         shown = show_keys(table, schema.key or schema.names[:3], places)

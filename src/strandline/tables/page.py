@@ -22,6 +22,7 @@ import pyarrow.types as pt
 from strandline.errors import Damaged, SchemaError
 from strandline.pages import Entry, PageRef
 from strandline.storage import cached_property
+from strandline.tables.column_chunks import with_columns
 from strandline.tables.keys import encode_keys, sort_order, word_array, words
 from strandline.tables.schema import DELETED, FIELD_ID, ROW, Column, TableSchema
 from strandline.values import no_rows
@@ -35,6 +36,9 @@ FIRST_ROW = b"strandline:first_row"
 """In the metadata of a page whose row numbers are consecutive, which most loads leave: the first of them."""
 
 _DIFFERENCES = "DELTA_BINARY_PACKED"
+_SAMPLE_ROWS = 4096
+_DISTINCT_SHARE = 7 / 8
+"""A column most of whose values are different among so many rows gets no dictionary."""
 
 
 def encode_page(table: pa.Table, schema: TableSchema) -> bytes:
@@ -43,12 +47,24 @@ def encode_page(table: pa.Table, schema: TableSchema) -> bytes:
     rows = np.asarray(whole.column(ROW), dtype=np.int64)
     if len(rows) > SMALL_PAGE and rows[-1] - rows[0] == len(rows) - 1 and bool(np.all(rows[1:] > rows[:-1])):
         whole = whole.replace_schema_metadata({FIRST_ROW: str(rows[0])})
-    return _encode(whole, schema.distinct)
+    return _encode(whole)
+
+
+def replace_columns(data: bytes, values: pa.Table, schema: TableSchema) -> bytes | None:
+    """A base page with other values in some columns; None where it does not hold these in the types of the table."""
+    held = _opened(data).schema_arrow
+    names = _names_by_id(held)
+    chosen = [schema.file_schema.field(name) for name in values.column_names]
+    fields = [field.with_name(names.get(schema.column(field.name).id, "")) for field in chosen]
+    columns = _encode(pa.Table.from_arrays(values.columns, schema=pa.schema(fields)))
+    written = _opened(columns).schema_arrow
+    is_held = all(f.name in held.names and f.equals(held.field(f.name), check_metadata=True) for f in written)
+    return with_columns(data, columns) if is_held else None
 
 
 def encode_overlay(table: pa.Table, schema: TableSchema) -> bytes:
     """An overlay page: the row schema and `_deleted`."""
-    return _encode(_with_schema(table, schema.overlay_schema), schema.distinct)
+    return _encode(_with_schema(table, schema.overlay_schema))
 
 
 def decode_page(data: bytes, schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:
@@ -100,7 +116,7 @@ def _read(file: pq.ParquetFile, chosen: Sequence[Column], marks: Sequence[str]) 
 
 def _columns(file: pq.ParquetFile, chosen: Sequence[Column], marks: Sequence[str]) -> dict[str, pa.ChunkedArray]:
     held = file.schema_arrow
-    ids = {int((f.metadata or {}).get(FIELD_ID, b"-1")): f.name for f in held if f.name not in (ROW, DELETED)}
+    ids = _names_by_id(held)
     wanted = [ids[c.id] for c in chosen if c.id in ids]
     rows = file.metadata.num_rows
     integers = [name for name in wanted if pt.is_integer(held.field(name).type)] if rows > SMALL_PAGE else []
@@ -120,6 +136,11 @@ def _columns(file: pq.ParquetFile, chosen: Sequence[Column], marks: Sequence[str
         else:
             columns[column.name] = _repeated(column.default, column.type, rows)
     return columns | {name: table.column(name) for name in marks if name == DELETED}
+
+
+def _names_by_id(held: pa.Schema) -> dict[int, str]:
+    """What the columns of a page are called in it."""
+    return {int((f.metadata or {}).get(FIELD_ID, b"-1")): f.name for f in held if f.name not in (ROW, DELETED)}
 
 
 def _repeating(facts: pq.FileMetaData, integers: Sequence[str]) -> dict[str | None, int]:
@@ -153,23 +174,36 @@ def check_storable(schema: pa.Schema, doing: str = "creating a table") -> None:
             ) from None
 
 
-def _encode(table: pa.Table, distinct: Sequence[str]) -> bytes:
+def _encode(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     large = len(table) > SMALL_PAGE
-    distinct = (ROW, *(name for name in distinct if name != ROW)) if large else distinct
-    differences = {name: _DIFFERENCES for name in distinct if pt.is_integer(table.schema.field(name).type)}
+    repeated = [name for name in table.column_names if large and _repeats(table.column(name))]
+    numbers = [f.name for f in table.schema if large and f.name not in repeated and _is_kept_as_integer(f.type)]
     pq.write_table(
         table,
         sink,
         compression="zstd",
         compression_level=1,
-        use_dictionary=[name for name in table.column_names if name not in distinct] if large else False,
-        column_encoding=differences,
+        use_dictionary=repeated,
+        column_encoding=dict.fromkeys(numbers, _DIFFERENCES),
         write_statistics=large,
         row_group_size=GROUP_ROWS,
         store_decimal_as_integer=True,  # decoded five times as fast as bytes
     )
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _repeats(column: pa.ChunkedArray) -> bool:
+    """Whether a dictionary makes a column smaller: it takes long to make, and is larger where values are different."""
+    if pt.is_nested(column.type):
+        return False
+    sample = column.slice(len(column) // 2, _SAMPLE_ROWS).drop_null()
+    return bool(len(sample.unique()) <= len(sample) * _DISTINCT_SHARE)
+
+
+def _is_kept_as_integer(kind: pa.DataType) -> bool:
+    """Whether Parquet has it as integers of 32 or 64 bits, whose differences take less room and time."""
+    return bool(pt.is_integer(kind) or pt.is_temporal(kind) or (pt.is_decimal128(kind) and kind.precision <= 18))
 
 
 def _with_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:

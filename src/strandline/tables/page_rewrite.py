@@ -6,7 +6,7 @@ in place. The table is locked as a whole meanwhile, so its counter stands still 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -16,9 +16,10 @@ import pyarrow as pa
 from strandline.engine import parallel
 from strandline.pages import UNBORN, Draft, Entry, LogicalPage, TableId
 from strandline.tables.keys import encode_keys, provisional_start
-from strandline.tables.page import live_base
+from strandline.tables.page import decode_columns, live_base, replace_columns
 from strandline.tables.page_update import split_by_page
 from strandline.tables.page_writer import (
+    BULK_BYTES,
     SMALL_WRITES,
     EncodedPage,
     PageIO,
@@ -29,7 +30,7 @@ from strandline.tables.page_writer import (
 )
 from strandline.tables.row_changes import NONE, Delta, LeftPage, LocalPage, PendingWrites, with_numbers
 from strandline.tables.row_locks import MarkedPage
-from strandline.tables.schema import ROW
+from strandline.tables.schema import ROW, TableSchema
 from strandline.values import Flags
 
 if TYPE_CHECKING:
@@ -43,9 +44,11 @@ def load(pending: PendingWrites, table: pa.Table, io: PageIO) -> None:
     numbered = table.add_column(0, pa.field(ROW, pa.int64()), pa.array(np.arange(first, first + len(table))))
     numbered = pa.Table.from_arrays(numbered.columns, schema=pending.schema.row_schema)
     writer = bulk_writer(pending.schema, io)
-    entries = _written(pending, writer, writer.base_pages(writer.cut(numbered, appended=True)))
+    pages = parallel(
+        lambda piece: _written(pending, writer, [writer.base_page(piece)]), writer.cut(numbered, appended=True)
+    )
     pending.pages = [
-        LocalPage(cast(bytes, entry.least) if place else b"", entry, None) for place, entry in enumerate(entries)
+        LocalPage(cast(bytes, entry.least) if place else b"", entry, None) for place, (entry,) in enumerate(pages)
     ]
 
 
@@ -61,9 +64,8 @@ def change_pages(pending: PendingWrites, io: PageIO) -> None:
         resolved[place] = unnumbered.numbered(pending.sequence + pending.taken)
         pending.taken += unnumbered.unnumbered
     work = zip((entry for _, entry, _ in parts), resolved, keys, strict=True)
-    revised = parallel(lambda page: writer.revise(*page), work)
-    made = {part[0]: _written(pending, writer, pages) for part, pages in zip(parts, revised, strict=True)}
-    replace_pages(pending, made, writer)
+    revised = parallel(lambda page: _written(pending, writer, writer.revise(*page)), work)
+    replace_pages(pending, {part[0]: pages for part, pages in zip(parts, revised, strict=True)}, writer)
     if any(not len(change.put) and len(change.gone) for change in resolved):
         join_pages(pending, writer)
 
@@ -72,7 +74,12 @@ def update_pages(pending: PendingWrites, io: PageIO, marked: Sequence[MarkedPage
     """Set columns of marked rows, page by page; their keys stay. How many rows they are."""
     writer = bulk_writer(pending.schema, io)
 
-    def updated(page: MarkedPage) -> list[EncodedPage]:
+    def updated(page: MarkedPage) -> Sequence[EncodedPage]:
+        kept = (
+            None if writer.overlays(page.entry, page.count) else _with_columns_set(page, pending.schema, io, assigned)
+        )
+        if kept is not None:
+            return [kept]
         rows = writer.rows(page.entry)
         chosen = rows if page.chosen is None else rows.filter(pa.array(page.chosen))
         new = assigned.made(chosen.drop_columns([ROW]), pending.schema)
@@ -83,7 +90,7 @@ def update_pages(pending: PendingWrites, io: PageIO, marked: Sequence[MarkedPage
             return writer.revise(page.entry, resolved, writer.keys_of(page.entry))
         return writer.base_pages(writer.cut(_with_columns(rows, new, assigned.columns, page.chosen), appended=False))
 
-    _replace_marked(pending, marked, parallel(updated, marked), writer)
+    _replace_marked(pending, marked, updated, writer)
     return sum(page.count for page in marked)
 
 
@@ -91,7 +98,7 @@ def delete_pages(pending: PendingWrites, io: PageIO, marked: Sequence[MarkedPage
     """Delete marked rows, page by page; a page that loses all of them is not even read. How many rows they are."""
     writer = bulk_writer(pending.schema, io)
 
-    def left(page: MarkedPage) -> list[EncodedPage]:
+    def left(page: MarkedPage) -> Sequence[EncodedPage]:
         if page.chosen is None:
             return []
         if writer.overlays(page.entry, page.count):
@@ -106,12 +113,28 @@ def delete_pages(pending: PendingWrites, io: PageIO, marked: Sequence[MarkedPage
         rows = writer.rows(page.entry).filter(pa.array(~page.chosen))
         return writer.base_pages(writer.cut(rows, appended=False))
 
-    made = parallel(left, marked)
     before = [LeftPage(page.entry, page.chosen, pending.schema) for page in marked]
+    _replace_marked(pending, marked, left, writer)
     pending.freed.note_pages(before, io.cache, io.read)
-    _replace_marked(pending, marked, made, writer)
     join_pages(pending, writer)
     return sum(page.count for page in marked)
+
+
+def _with_columns_set(page: MarkedPage, schema: TableSchema, io: PageIO, assigned: Assignments) -> EncodedPage | None:
+    """A page with all of its columns but those that are set as they stand; None where it has to be made anew."""
+    entry = page.entry
+    if entry.overlay is not None:
+        return None
+    data = io.read(live_base(entry))
+    old = assigned.columns if page.chosen is not None else ()
+    rows = decode_columns(data, schema, [*{*assigned.reads(schema), *old}]).table
+    chosen = rows if page.chosen is None else rows.filter(pa.array(page.chosen))
+    made = assigned.made(chosen, schema)
+    values = made if page.chosen is None else _with_columns(rows, made, assigned.columns, page.chosen)
+    new = replace_columns(data, values.select(assigned.columns), schema)
+    if new is None or len(new) > BULK_BYTES:
+        return None
+    return EncodedPage(new, entry.rows, entry.rows, (entry.least, entry.greatest))
 
 
 def _with_columns(rows: pa.Table, new: pa.Table, names: Sequence[str], chosen: Flags | None) -> pa.Table:
@@ -129,12 +152,14 @@ def _with_columns(rows: pa.Table, new: pa.Table, names: Sequence[str], chosen: F
 
 
 def _replace_marked(
-    pending: PendingWrites, marked: Sequence[MarkedPage], made: Sequence[Sequence[EncodedPage]], writer: PageWriter
+    pending: PendingWrites,
+    marked: Sequence[MarkedPage],
+    revised: Callable[[MarkedPage], Sequence[EncodedPage]],
+    writer: PageWriter,
 ) -> None:
+    made = parallel(lambda page: _written(pending, writer, revised(page)), marked)
     separators = {page.entry.pages: page.separator for page in pending.pages or ()}
-    written = {
-        separators[page.entry.pages]: _written(pending, writer, pages) for page, pages in zip(marked, made, strict=True)
-    }
+    written = {separators[page.entry.pages]: entries for page, entries in zip(marked, made, strict=True)}
     replace_pages(pending, written, writer)
 
 

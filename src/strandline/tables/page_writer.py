@@ -23,6 +23,7 @@ from strandline.engine import parallel
 from strandline.pages import Draft, Entry, PageRef
 from strandline.tables.keys import encode_keys, sort_order
 from strandline.tables.page import (
+    GROUP_ROWS,
     BasePage,
     Numbers,
     Overlay,
@@ -76,7 +77,7 @@ OVERLAY_SHARE = 0.10
 SMALL_WRITES = Limits(large_rows=65_536)
 """Pages under small writes have at most about 16,384 rows; where very many came at once, four times as many."""
 
-BULK_ROWS = 131_072
+BULK_ROWS = GROUP_ROWS
 BULK_BYTES = 16 << 20
 BULK = Limits(page_rows=sys.maxsize, cut_rows=BULK_ROWS, most_in_overlay=BULK_ROWS, by_bytes=True)
 
@@ -113,7 +114,7 @@ class EncodedPage:
 
 
 class PageWriter:
-    """Makes the pages of one table. Only `write` stores anything; the rest may run on several threads."""
+    """Makes the pages of one table. Only `write` stores anything, on as many threads as the output allows."""
 
     def __init__(self, schema: TableSchema, io: PageIO, limits: Limits) -> None:
         self._schema = schema

@@ -88,6 +88,12 @@ class TableExpression:
 
         return parse_expression(self.text, self._schema, self.parameters)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that its values are made of."""
+        copied = self._copied_column(self._schema)
+        return self.expression.columns if copied is None else (copied,)
+
     def mask(self, table: pa.Table) -> Flags:
         """Which rows satisfy this condition; null counts as no."""
         return np.asarray(self.condition.mask(table), dtype=np.bool_)

@@ -29,24 +29,18 @@ from strandline.tables.keys import check_key_types
 ROW = "_row"
 DELETED = "_deleted"
 FIELD_ID = b"PARQUET:field_id"
-DISTINCT = b"strandline:distinct"
-"""A field with this in its metadata becomes a `Column.distinct`."""
 _ROW_FIELD = pa.field(ROW, pa.int64(), metadata={FIELD_ID: b"0"})
 
 
 @dataclass(frozen=True)
 class Column:
-    """`default` is an array of one value: what rows hold that were there before the column was.
-
-    `distinct` columns hardly ever repeat a value: pages keep their integers as differences, and no dictionaries.
-    """
+    """`default` is an array of one value: what rows hold that were there before the column was."""
 
     id: int
     name: str
     type: pa.DataType
     nullable: bool = True
     default: pa.Array | None = None
-    distinct: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,12 +76,6 @@ class TableSchema:
     @cached_property
     def overlay_schema(self) -> pa.Schema:
         return self.file_schema.append(pa.field(DELETED, pa.bool_()))
-
-    @cached_property
-    def distinct(self) -> tuple[str, ...]:
-        """The columns of pages that are said to hardly ever repeat a value; where any is, `_row` is one, too."""
-        names = tuple(c.name for c in self.columns if c.distinct)
-        return (ROW, *names) if names else ()
 
     @cached_property
     def order(self) -> tuple[str, ...]:
@@ -143,7 +131,6 @@ def new_table_schema(schema: pa.Schema, key: Sequence[str] = (), not_null: Seque
             f.name,
             relation_type(f.type),
             nullable=f.nullable and f.name not in key and f.name not in not_null,
-            distinct=DISTINCT in (f.metadata or {}),
         )
         for number, f in enumerate(schema, 1)
     )
@@ -233,7 +220,7 @@ def _decoded(data: bytes) -> TableSchema:
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["schema"])))
     defaults = {int(number): _array_from_text(text) for number, text in body["defaults"].items()}
     columns = tuple(
-        Column(number, f.name, f.type, f.nullable, defaults.get(number), number in body.get("distinct", ()))
+        Column(number, f.name, f.type, f.nullable, defaults.get(number))
         for number, f in zip(body["ids"], schema, strict=True)
     )
     return TableSchema(columns, tuple(body["key"]), body["version"], body["next_id"])
@@ -250,8 +237,6 @@ def _encoded(table_schema: TableSchema) -> bytes:
         "next_id": table_schema.next_id,
         "defaults": defaults,
     }
-    if table_schema.distinct:
-        body["distinct"] = [c.id for c in table_schema.columns if c.distinct]
     return json.dumps(body, separators=(",", ":")).encode()
 
 

@@ -100,15 +100,20 @@ class Assignments:
     def columns(self) -> tuple[str, ...]:
         return (*self.expressions, *self.values)
 
+    def reads(self, schema: TableSchema) -> tuple[str, ...]:
+        """The columns that values are made of, and those that tell of a row that does not fit."""
+        used = {name for expression in self.expressions.values() for name in expression.columns}
+        return (*(schema.key or schema.names[:3]), *used)
+
     def made(self, rows: pa.Table, schema: TableSchema) -> pa.Table:
-        """The rows with their columns set; none is null that must not be."""
+        """The rows with their columns set; none is null that must not be. `reads` is what they need at least."""
+        fields = {name: schema.row_schema.field(name) for name in self.columns}
+        made = {name: expression.values(rows, fields[name]) for name, expression in self.expressions.items()}
+        made |= {name: repeat(value, len(rows)) for name, value in self.values.items()}
         new = rows
-        for name, expression in self.expressions.items():
-            place = schema.names.index(name)
-            new = new.set_column(place, name, expression.values(rows, pa.field(name, new.schema.types[place])))
-        for name, value in self.values.items():
-            place = schema.names.index(name)
-            new = new.set_column(place, pa.field(name, new.schema.types[place]), repeat(value, len(new)))
+        for name, values in made.items():
+            place = new.schema.get_field_index(name)
+            new = new.append_column(fields[name], values) if place < 0 else new.set_column(place, fields[name], values)
         check_not_null(new, schema, self.doing)
         return new
 

@@ -49,12 +49,9 @@ def create(home: WhatIfHost, name: str, on: str) -> None:
         made = define(name, below, chain.level + 1, chain.table.domain, chain.schema)
         schema = chain.schema
         data = pa.schema([pa.field(made.columns[c.id], c.type) for c in schema.columns])
-        single = [made.columns[schema.column(name).id] for name in schema.key] if len(schema.key) == 1 else []
         if transaction.view.find_domain(CATALOG) is None:
             _create_catalog(transaction)
-        transaction.tables.create_own_table(
-            made.differential, differential_schema(data, place_type(schema), single), key=KEY
-        )
+        transaction.tables.create_own_table(made.differential, differential_schema(data, place_type(schema)), key=KEY)
         transaction.tables.insert(CATALOG, pa.Table.from_pylist([made.row()], schema=SCHEMA))
 
     run_transaction(home, f"what-if {name} on {on}", work)

@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.engine import parallel
-from strandline.tables import DISTINCT
 from strandline.values import row_signatures, scheme_of
 
 CHUNK_ROWS = 65_536
@@ -100,16 +99,11 @@ def stored_name(name: str, taken: Sequence[str] = ()) -> str:
     return name
 
 
-def differential_schema(data: pa.Schema, place: pa.DataType, distinct: Sequence[str] = ()) -> pa.Schema:
-    """The schema of D; `data` holds the base's columns under their stored names. Any of them may be null.
-
-    `distinct` names columns of `data` that hardly ever repeat a value.
-    """
+def differential_schema(data: pa.Schema, place: pa.DataType) -> pa.Schema:
+    """The schema of D; `data` holds the base's columns under their stored names. Any of them may be null."""
     kinds = {STORED[f.name]: place if f.name == PLACE else f.type for f in OWN_FIELDS}
     kinds |= {field.name: field.type for field in data}
-    marked = {STORED[PLACE], STORED[TUPNUM], STORED[SIGNATURE], *distinct}
-    mark = {DISTINCT: b""}
-    return pa.schema([pa.field(name, kind, metadata=mark if name in marked else None) for name, kind in kinds.items()])
+    return pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
 
 
 def numbers(table: pa.Table, name: str) -> Numbers:

@@ -146,7 +146,7 @@ class ObjectWriter:
         self._pages: set[PhysicalPage] = set()
 
     def page(self, data: bytes, rows: int) -> PageRef:
-        """A new page of rows; durable after `flush` at the latest."""
+        """A new page of rows; durable after `flush` at the latest. Several threads may call it."""
         name = page_name(self._stem())
         self._add(name, data)
         self._pages.add(name)
