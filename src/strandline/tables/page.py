@@ -36,7 +36,7 @@ FIRST_ROW = b"strandline:first_row"
 """In the metadata of a page whose row numbers are consecutive, which most loads leave: the first of them."""
 
 _DIFFERENCES = "DELTA_BINARY_PACKED"
-_SAMPLE_ROWS = 4096
+_SAMPLE_ROWS = 1024
 _DISTINCT_SHARE = 7 / 8
 """A column most of whose values are different among so many rows gets no dictionary."""
 
