@@ -95,6 +95,8 @@ def test_files_that_do_not_fit_each_other_are_left_alone() -> None:
 
 def test_an_update_of_many_rows_touches_the_columns_it_sets_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_locks, "MANY_ROWS", 10)
+    monkeypatch.setattr(page, "SMALL_PAGE", 100)
+    monkeypatch.setattr(page, "GROUP_ROWS", 300)
     count = 1000
     rows = pa.table(
         {"id": np.arange(count), "v": np.arange(count), "t": [f"{n}" for n in range(count)], "n": [1] * count}
