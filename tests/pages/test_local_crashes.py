@@ -54,6 +54,7 @@ class Recorder:
     flushes: int = 0
     calls: list[Call] = field(default_factory=list)
     files: dict[int, Any] = field(default_factory=dict)
+    linked: dict[str, Any] = field(default_factory=dict)
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         descriptor = os.open(path, flags, mode, dir_fd=dir_fd)
@@ -66,9 +67,9 @@ class Recorder:
             self.calls.append(("new", what, None))
         elif flags & (os.O_TRUNC | os.O_EXCL):
             self.calls.append(("new", what, None))
-            self.calls.append(("link", what, str(path)))
-        elif Path(path).is_dir():
-            what = str(path)
+            self._link(what, path)
+        else:
+            what = str(path) if Path(path).is_dir() else self.linked.get(str(path), what)
         self.files[descriptor] = what
         return descriptor
 
@@ -92,7 +93,11 @@ class Recorder:
     def link(self, source: str, path: Path, **options: Any) -> None:
         os.link(source, path, **options)
         if self._ours(path):
-            self.calls.append(("link", self.files[int(source.rpartition("/")[2])], str(path)))
+            self._link(self.files[int(source.rpartition("/")[2])], path)
+
+    def _link(self, what: Any, path: Path) -> None:
+        self.calls.append(("link", what, str(path)))
+        self.linked[str(path)] = what
 
     def replace(self, source: Any, path: Path, *, src_dir_fd: int | None = None) -> None:
         os.replace(source, path, src_dir_fd=src_dir_fd)

@@ -44,7 +44,7 @@ from strandline.pages.ids import EXTENSION, CommitNumber, PhysicalPage, TableId
 from strandline.pages.locks import Resource
 from strandline.pages.process_registry import Readers, seen_by
 from strandline.pages.read_view import ReadView
-from strandline.storage import Token
+from strandline.storage import Token, swap_after
 
 if TYPE_CHECKING:
     from strandline.pages.version import Version
@@ -107,10 +107,10 @@ class SwapAttempt:
         """Whether the new pointer may be in place: then nothing that it names may be deleted, whatever was raised."""
 
     def write(self, plan: SwapPlan) -> None:
-        """Make everything durable that the new pointer names (invariant 2)."""
+        """Store what the new pointer names; the swap makes it durable before it takes effect (invariant 2)."""
         self._plan = plan
         self._new = self._version.ledger.enter(self.base.pointer, plan, self.output)
-        self.output.flush()
+        self.output.flush(by_swap=True)
 
     def swap(self) -> bool:
         """Replace the pointer by what was written, and make it current in this process.
@@ -136,7 +136,8 @@ class SwapAttempt:
         data = encode_pointer(self._new)
         view = self._version.view_of(self._new)
         self.may_stand = True
-        token = self._context.storage.compare_and_swap(self._version.object, self.base.token, data)
+        storage, put = self._context.storage, self.output.unflushed
+        token = swap_after(storage, put, self._version.object, self.base.token, data)
         return Current(self._new, token, view)
 
     def _find_out(self, error: StorageError) -> tuple[Current, bool]:

@@ -35,12 +35,11 @@ def flush(path: StrPath) -> None:
 
 
 def write_pieces(descriptor: int, pieces: Iterable[bytes]) -> None:
-    """Writes one piece behind the other and flushes the file."""
+    """Writes one piece behind the other."""
     for piece in pieces:
         rest = memoryview(piece)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
-    os.fsync(descriptor)
 
 
 def write_flushed(path: StrPath, pieces: Iterable[bytes]) -> None:
@@ -48,6 +47,7 @@ def write_flushed(path: StrPath, pieces: Iterable[bytes]) -> None:
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
     try:
         write_pieces(descriptor, pieces)
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

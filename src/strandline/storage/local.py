@@ -4,6 +4,10 @@ A new object is written to an unnamed file, flushed, given its name by a hard li
 flushed: a reader sees all of it or nothing, and a crash leaves no half-written name. A swap has the right to swap
 (`swap_folder`), writes the successor and renames it over the object.
 
+What nothing names before a swap does is put without a flush (`put_for_swap`): the swap flushes it together with its
+successor, all at the same time, and then renames. A crash before that may leave half of it, under a name that means
+nothing.
+
 A folder whose flush failed is remembered: its names may not survive a crash. It is flushed again before a value is read
 for a swap and before every swap, so what a swap builds on is durable. A swap whose own flush failed is `Unanswered`:
 others see the new value, and that it lasts is known when it was read again.
@@ -23,8 +27,9 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 
 from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost, Unanswered
@@ -140,6 +145,18 @@ class LocalStorage:
         together(lambda name: self._put(name, paths[name], objects[name]), list(objects))
         together(self._flush_put, list(folders))
 
+    def put_for_swap(self, objects: Mapping[str, bytes]) -> None:
+        """`put_all` of what nothing names before a swap that is told to flush it (`swap_after`)."""
+        for name, value in objects.items():
+            path = self.path(name)
+            with _refusals("writing", name):
+                self._ensure_folder(path.parent)
+                descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+                try:
+                    write_pieces(descriptor, [value])
+                finally:
+                    os.close(descriptor)
+
     def _put(self, name: str, path: Path, value: bytes) -> None:
         with _refusals("writing", name):
             self._create(path, [value])
@@ -149,23 +166,30 @@ class LocalStorage:
             self._flush_folder(folder)
 
     def compare_and_swap(self, name: str, expected: Token | None, value: bytes) -> Token:
-        path = self.path(name)
+        return self.swap_after((), name, expected, value)
+
+    def swap_after(self, put: Collection[str], name: str, expected: Token | None, value: bytes) -> Token:
+        """`compare_and_swap`; what was put for it is durable before it takes effect."""
+        path, files = self.path(name), [self.path(one) for one in put]
         if self._refused:
             self._flush_refused("swapping", name)
         end = time.monotonic() + self.lock_limit
         with _refusals("swapping", name):
-            while not self._swap(path, expected, value, end):
+            while not self._swap(files, path, expected, value, end):
                 continue  # the right to swap was taken away: nothing was changed
         return _token(value)
 
-    def _swap(self, path: Path, expected: Token | None, value: bytes, end: float) -> bool:
+    def _swap(self, files: Sequence[Path], path: Path, expected: Token | None, value: bytes, end: float) -> bool:
         self._ensure_folder(path.parent)
         name = path.relative_to(self._root)
         with self._swaps.held(end) as folder:
             if self._current_token(path) != expected:
                 raise SwapLost(f"{name} holds another value than expected", doing=f"swapping {name}")
-            self._flush_deletes()
-            if not self._swaps.replace(folder, path, value):
+            try:
+                with self._swaps.successor(folder, value) as successor:
+                    self._flush_before_swap(successor, files)
+                self._swaps.replace(folder, path)
+            except FileNotFoundError:
                 return False
             try:
                 self._flush_folder(path.parent)
@@ -252,6 +276,7 @@ class LocalStorage:
             return
         try:
             write_pieces(descriptor, pieces)
+            os.fsync(descriptor)
             # Only `linkat` follows the link in /proc, and Python calls it only when given a folder.
             os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
         finally:
@@ -271,12 +296,16 @@ class LocalStorage:
         except FileNotFoundError:
             return None
 
-    def _flush_deletes(self) -> None:
-        """A swap may forget what was deleted, so the deletes must not come back after a crash."""
+    def _flush_before_swap(self, successor: int, files: Sequence[Path]) -> None:
+        """What a swap names, all at the same time: the successor itself, and what was put for it, bytes and names. The
+        swap may forget what was deleted, so the deletes must not come back after a crash either.
+        """
         with self._mutex:
-            folders = list(self._unflushed)
-        for folder in folders:
-            self._flush_folder(folder)
+            folders = {*self._unflushed, *(file.parent for file in files)}
+        flushes = [partial(os.fsync, successor), *(partial(flush, file) for file in files)]
+        flushes += [partial(self._flush_folder, folder) for folder in folders]
+        with _refusals("flushing what was put below", self.url):
+            together(lambda one: one(), flushes)
 
     def _flush_folder(self, folder: Path) -> None:
         """Make the names in a folder durable; a failure is remembered."""
@@ -343,6 +372,21 @@ def _refusals(doing: str, name: str) -> Iterator[None]:
 def taking_turn(storage: Storage) -> AbstractContextManager[bool]:
     """`turn` where a storage has turns; see there."""
     return storage.turn() if isinstance(storage, LocalStorage) else nullcontext(enter_result=False)
+
+
+def put_for_swap(storage: Storage, objects: Mapping[str, bytes]) -> None:
+    """`put_all` of what nothing names before `swap_after`, which is told of it, and makes it durable at the latest."""
+    if isinstance(storage, LocalStorage):
+        storage.put_for_swap(objects)
+    else:
+        storage.put_all(objects)
+
+
+def swap_after(storage: Storage, put: Collection[str], name: str, expected: Token | None, value: bytes) -> Token:
+    """`compare_and_swap` when what was put for it is durable."""
+    if isinstance(storage, LocalStorage):
+        return storage.swap_after(put, name, expected, value)
+    return storage.compare_and_swap(name, expected, value)
 
 
 def get_in_passing(storage: Storage, name: str) -> bytes:

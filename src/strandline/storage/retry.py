@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from strandline.errors import AlreadyExists, Conflict, StorageError, StrandlineError, SwapLost, Unanswered
+from strandline.storage.local import put_for_swap
 from strandline.storage.seam import Storage, Token
 
 FIRST, LONGEST = 0.002, 0.1
@@ -55,12 +56,15 @@ def swap_if_first(storage: Storage, name: str, expected: Token, value: bytes) ->
         return now.value == value
 
 
-def put_new(storage: Storage, objects: Mapping[str, bytes]) -> list[str]:
-    """Store objects, and give the names under which something else is. One that is there with these very bytes is a
-    put whose answer was lost.
+def put_new(storage: Storage, objects: Mapping[str, bytes], *, for_swap: bool = False) -> list[str]:
+    """Store objects, or put them for a swap, and give the names under which something else is. One that is there with
+    these very bytes is a put whose answer was lost.
     """
     try:
-        storage.put_all(objects)
+        if for_swap:
+            put_for_swap(storage, objects)
+        else:
+            storage.put_all(objects)
     except AlreadyExists:
         return [name for name, data in objects.items() if not _put_or_there(storage, name, data)]
     return []

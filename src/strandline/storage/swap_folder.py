@@ -94,20 +94,22 @@ class SwapFolder:
         self._file.unlink(missing_ok=True)
 
     @staticmethod
-    def replace(folder: int, path: Path, value: bytes) -> bool:
-        """Put a value at a path; its name is durable once its folder is flushed. False, and nothing is done, when the
-        right was taken away.
-        """
+    @contextmanager
+    def successor(folder: int, value: bytes) -> Iterator[int]:
+        """Writes the successor, which is to be flushed inside. `FileNotFoundError` when the right was taken away."""
+        # It may be a second name of an object that was swapped before a crash: it must not be written into.
+        with suppress(FileNotFoundError):
+            os.unlink(NEXT, dir_fd=folder)
+        descriptor = os.open(NEXT, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644, dir_fd=folder)
         try:
-            # It may be a second name of an object that was swapped before a crash: it must not be written into.
-            with suppress(FileNotFoundError):
-                os.unlink(NEXT, dir_fd=folder)
-            descriptor = os.open(NEXT, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644, dir_fd=folder)
-            try:
-                write_pieces(descriptor, [value])
-            finally:
-                os.close(descriptor)
-            os.replace(NEXT, path, src_dir_fd=folder)
-        except FileNotFoundError:
-            return False
-        return True
+            write_pieces(descriptor, [value])
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @staticmethod
+    def replace(folder: int, path: Path) -> None:
+        """Put the successor at a path; its name is durable once its folder is flushed. `FileNotFoundError`, and nothing
+        is done, when the right was taken away.
+        """
+        os.replace(NEXT, path, src_dir_fd=folder)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
 from strandline.errors import AlreadyExists, Damaged, NotFound, SnapshotExpired
 from strandline.pages.format.envelope import Json, checksum, seal, unseal
@@ -144,6 +144,7 @@ class ObjectWriter:
         self.taken: set[PhysicalPage] = set()
         """Every name that was used, also of objects taken back since."""
         self._pages: set[PhysicalPage] = set()
+        self.unflushed: Collection[str] = ()
 
     def page(self, data: bytes, rows: int) -> PageRef:
         """A new page of rows; durable after `flush` at the latest. Several threads may call it."""
@@ -210,11 +211,14 @@ class ObjectWriter:
             self.discard(name)
             self._pages.discard(name)
 
-    def flush(self) -> None:
-        """Make everything durable. Nodes become cached only now: before, no reader may find them."""
+    def flush(self, *, by_swap: bool = False) -> None:
+        """Make everything durable, or leave that to the swap, which is told of what is `unflushed`. Nodes become cached
+        only now: before, no reader may find them.
+        """
         pending, self._pending = self._pending, {}
         if pending:
-            self._put(pending)
+            self.unflushed = pending.keys() if by_swap else ()
+            self._put(pending, for_swap=by_swap)
         for ref, value in self._nodes.values():
             self._objects.remember(ref, value)
 
@@ -233,11 +237,11 @@ class ObjectWriter:
             del self._pending[name]
             self._put({name: data})
 
-    def _put(self, objects: Mapping[str, bytes]) -> None:
+    def _put(self, objects: Mapping[str, bytes], *, for_swap: bool = False) -> None:
         """Store objects. One that is there with our bytes is an answer that was lost; one with others is not ours, and
         never ours to delete.
         """
-        foreign = put_new(self._objects.storage, objects)
+        foreign = put_new(self._objects.storage, objects, for_swap=for_swap)
         for name in foreign:
             self.names.discard(PhysicalPage(name))
         if foreign:
