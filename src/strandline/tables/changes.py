@@ -8,7 +8,7 @@ one that only the older state has is not compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from strandline.tables.page import Flags, Numbers, PageContents, live_base
 from strandline.tables.page_cache import PageCache, Read
 from strandline.tables.predicates import repeat
 from strandline.tables.scan import TableReader, find_table
-from strandline.tables.schema import ROW, TableSchema, holds
+from strandline.tables.schema import DELETED, ROW, TableSchema, holds
 from strandline.values import Matching, free_name, match, no_rows, unequal
 
 
@@ -77,7 +77,7 @@ def _rows_of_pair(
     needed = shape if share or shape.columns is None else replace(shape, columns=(*shape.columns, *shape.schema.order))
     sides = [_contents(cache, read, entry, needed) for read, entry in zip(reads, pair, strict=True)]
     if share and sides[0] is not None and sides[1] is not None:
-        touched = _touched(sides[0], sides[1])
+        touched = _touched(sides[0], sides[1], {*shape.names, DELETED})
         rows = [_rows(side, touched) for side in sides if side is not None]
     else:
         rows = [no_rows(shape.row_schema) if side is None else side.table for side in sides]
@@ -119,8 +119,10 @@ def _share_base(before: Entry | None, after: Entry | None) -> bool:
     return len(live) == 2 and live_base(live[0]).name == live_base(live[1]).name
 
 
-def _touched(before: PageContents, after: PageContents) -> Numbers:
-    """The rows that the overlays of one base page treat differently: those of one of them, and those that differ."""
+def _touched(before: PageContents, after: PageContents, names: Container[str]) -> Numbers:
+    """The rows that the overlays of one base page treat differently: those of one of them, and those that differ in
+    columns of these names.
+    """
     overlays = [side.overlay for side in (before, after) if side.overlay is not None]
     if len(overlays) < 2:
         return np.unique(overlays[0].rows) if overlays else np.empty(0, dtype=np.int64)
@@ -128,7 +130,7 @@ def _touched(before: PageContents, after: PageContents) -> Numbers:
     both, left, right = np.intersect1d(old.rows, new.rows, assume_unique=True, return_indices=True)
     differ = np.zeros(len(both), dtype=np.bool_)
     places = pa.array(left), pa.array(right)
-    for name in old.table.column_names:
+    for name in filter(names.__contains__, old.table.column_names):
         differ |= unequal(old.table.column(name).take(places[0]), new.table.column(name).take(places[1]))
     return np.concatenate([both[differ], np.setxor1d(old.rows, new.rows, assume_unique=True)])
 

@@ -21,6 +21,8 @@ from strandline.values.equality import list_lengths, map_entries
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
     """`type_` without dictionary, run-end and view encodings, at any depth; other types stay as they are."""
+    if pt.is_primitive(type_):
+        return type_
     if pt.is_dictionary(type_) or pt.is_run_end_encoded(type_):
         return plain_type(type_.value_type)
     if pt.is_string_view(type_):

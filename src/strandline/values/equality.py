@@ -19,6 +19,7 @@ level by level, without ever making Python objects.
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -64,8 +65,13 @@ def comparable(values: Any, other: Any = None) -> Any:
         raise SchemaError(target.reason, doing="comparing values", hint="Cast one side, or leave the column out")
     if isinstance(values, pa.ChunkedArray):
         chunks = [_canonical(chunk, target) for chunk in values.chunks]
-        return pa.chunked_array(chunks, type=_canonical(pa.nulls(0, target), target).type)
+        return pa.chunked_array(chunks, type=_canonical_type(target))
     return _canonical(values, target)
+
+
+@lru_cache(maxsize=1024)
+def _canonical_type(target: pa.DataType) -> pa.DataType:
+    return _canonical(pa.nulls(0, target), target).type
 
 
 def _canonical(array: pa.Array, target: pa.DataType) -> pa.Array:

@@ -98,8 +98,22 @@ def parse_expression(sql: str, schema: pa.Schema, params: Mapping[str, Any] | No
 
 
 def _parse(sql: str, schema: pa.Schema, params: Mapping[str, Any] | None, doing: str) -> tuple[Expression, pa.DataType]:
+    if not params:
+        return _parsed(sql, tuple(schema.names), tuple(schema.types), doing)
+    return _checked(sql, schema, params, doing)
+
+
+@lru_cache(maxsize=1024)
+def _parsed(
+    sql: str, names: tuple[str, ...], types: tuple[pa.DataType, ...], doing: str
+) -> tuple[Expression, pa.DataType]:
+    """A text without parameters means the same for ever: a small write would take as long to read as to do."""
+    return _checked(sql, pa.schema(list(zip(names, types, strict=True))), {}, doing)
+
+
+def _checked(sql: str, schema: pa.Schema, params: Mapping[str, Any], doing: str) -> tuple[Expression, pa.DataType]:
     tree = _tree(sql, doing)
-    tree = _bound(tree, schema, dict(params or {}), doing)
+    tree = _bound(tree, schema, dict(params), doing)
     columns = tuple(sorted(set(_columns(tree, schema, sql, doing)), key=schema.names.index))
     if len({name.lower() for name in columns}) < len(columns):
         raise SqlError(

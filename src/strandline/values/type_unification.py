@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -34,6 +35,7 @@ def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | Incomparable:
     return _join(a, b, _wider)
 
 
+@lru_cache(maxsize=1024)
 def meeting_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | Incomparable:
     """Where two types meet for comparing: `common_type`, except where casting to that could overflow or round."""
     return _join(a, b, _meeting)

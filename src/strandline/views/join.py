@@ -101,7 +101,7 @@ class Join(JsonRecord):
         aliases = tuple(one.alias for one in definition.occurrences)
         return Join(
             aliases,
-            "true" if definition.condition is None else sql_text(definition.condition),
+            definition.condition_text,
             taken,
             {name: sql_text(tree) for name, tree in trees.items()},
             {alias: tuple(sorted(name for owner, name in columns if owner == alias)) for alias in aliases},

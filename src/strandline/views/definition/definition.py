@@ -94,7 +94,7 @@ class ViewDefinition:
     def form(self) -> str:
         return KEYED if self.key else COUNTED
 
-    @property
+    @cached_property
     def relations(self) -> tuple[str, ...]:
         """The relations of the store that it reads, through operators too, each once."""
         return tuple(dict.fromkeys(relation for relation, _ in self.reads()))
@@ -127,14 +127,23 @@ class ViewDefinition:
         if self.condition is not None:
             yield from conjuncts(self.condition)
 
+    @cached_property
+    def condition_text(self) -> str:
+        """The condition as SQL."""
+        return "true" if self.condition is None else sql_text(self.condition)
+
     def columns_of(self, alias: str) -> tuple[str, ...]:
         """The columns of an occurrence that the condition or an output reads."""
+        return tuple(sorted({name for table, name in self._columns if table == alias}))
+
+    @cached_property
+    def _columns(self) -> frozenset[tuple[str, str]]:
+        """The columns that the condition or an output reads, each with the occurrence that it is of."""
         from sqlglot import exp
 
         trees = [output.expression for output in self.outputs]
         trees += [] if self.condition is None else [self.condition]
-        columns = (column for tree in trees for column in tree.find_all(exp.Column))
-        return tuple(sorted({column.name for column in columns if column.table == alias}))
+        return frozenset((column.table, column.name) for tree in trees for column in tree.find_all(exp.Column))
 
     @cached_property
     def fingerprint(self) -> str:

@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 
 from strandline.errors import SqlError
 from strandline.values import Condition, parse_condition, plain, plain_schema, quoted_text, sql_rounds
-from strandline.views.definition import ViewDefinition, sql_text, unqualified
+from strandline.views.definition import ViewDefinition, unqualified
 from strandline.views.relevance.disjuncts import Conjunction, disjuncts
 from strandline.views.relevance.inequality_graph import InequalityGraph, StatedInequality
 from strandline.views.relevance.negative_cycles import Flags
@@ -69,7 +69,7 @@ def mask(definition: ViewDefinition, schemas: Mapping[str, pa.Schema], alias: st
 
 
 def _test(definition: ViewDefinition, schemas: Mapping[str, pa.Schema], alias: str) -> RelevanceTest:
-    text = None if definition.condition is None else sql_text(definition.condition)
+    text = None if definition.condition is None else definition.condition_text
     return _prepared_test(text, tuple((one.alias, schemas[one.relation]) for one in definition.occurrences), alias)
 
 
