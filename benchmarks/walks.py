@@ -115,7 +115,8 @@ STORAGE = [
     LocalStorage.get_range,
     LocalStorage.put_if_absent,
     LocalStorage.put_all,
-    LocalStorage.compare_and_swap,
+    LocalStorage.put_for_swap,
+    LocalStorage.swap_after,  # which `compare_and_swap` calls
     LocalStorage.delete,
 ]
 

@@ -10,7 +10,16 @@ import pytest
 from tests.storage import s3
 
 from strandline.errors import AlreadyExists, InputError, NotFound, StorageError, SwapLost
-from strandline.storage import LocalStorage, MemoryStorage, Storage, auditing, open_storage
+from strandline.storage import (
+    LocalStorage,
+    MemoryStorage,
+    Storage,
+    Stored,
+    auditing,
+    open_storage,
+    put_new,
+    swap_after,
+)
 
 Opener = Callable[[], Storage]
 
@@ -57,6 +66,19 @@ def test_many_objects_are_put_together(opener: Opener) -> None:
     opener().put_all({f"pages/{n}": bytes([n]) for n in range(20)} | {"nodes/x": b"x"})
     assert [opener().get(f"pages/{n}") for n in range(20)] == [bytes([n]) for n in range(20)]
     opener().put_all({})
+
+
+def test_what_was_put_for_a_swap_stays_whatever_becomes_of_the_swap(opener: Opener) -> None:
+    storage = opener()
+    token = storage.compare_and_swap("MASTER", None, b"one")
+    assert put_new(storage, {"pages/a": b"a", "nodes/b": b""}, for_swap=True) == []
+    assert [opener().get(name) for name in ("pages/a", "nodes/b")] == [b"a", b""]
+    assert put_new(storage, {"pages/a": b"other", "nodes/c": b"c"}, for_swap=True) == ["pages/a"]
+    newer = swap_after(storage, ["pages/a", "nodes/b"], "MASTER", token, b"two")
+    with pytest.raises(SwapLost):
+        swap_after(storage, ["nodes/c"], "MASTER", token, b"three")
+    assert opener().get_with_token("MASTER") == Stored(b"two", newer)
+    assert [opener().get(name) for name in ("pages/a", "nodes/b", "nodes/c")] == [b"a", b"", b"c"]
 
 
 def test_what_is_absent_is_not_found(opener: Opener) -> None:
