@@ -44,7 +44,7 @@ from strandline.pages.ids import EXTENSION, CommitNumber, PhysicalPage, TableId
 from strandline.pages.locks import Resource
 from strandline.pages.process_registry import Readers, seen_by
 from strandline.pages.read_view import ReadView
-from strandline.storage import Token, swap_after
+from strandline.storage import Token, is_unswapped, swap_after
 
 if TYPE_CHECKING:
     from strandline.pages.version import Version
@@ -128,6 +128,10 @@ class SwapAttempt:
                     raise
                 self._version.absorb(newest)
                 return False
+        except BaseException:
+            if is_unswapped(self._context.storage, self._version.object, self.base.token):
+                self.may_stand = False
+            raise
         self._version.advance(self._plan, self._new, newest)
         self._context.membership.settled(self.output.taken)
         return True

@@ -31,7 +31,7 @@ from strandline.storage.file_access import (
 )
 from strandline.storage.file_lock import locked
 from strandline.storage.json_codec import JsonRecord, text_form
-from strandline.storage.local import LocalStorage, get_in_passing, put_in_passing, swap_after, taking_turn
+from strandline.storage.local import LocalStorage, get_in_passing, is_unswapped, put_in_passing, swap_after, taking_turn
 from strandline.storage.memory import MemoryStorage, OverlayStorage
 from strandline.storage.object_file import (
     ObjectVersion,
@@ -79,6 +79,7 @@ __all__ = [
     "hand_over",
     "import_whole",
     "is_object_url",
+    "is_unswapped",
     "list_objects",
     "locked",
     "object_version",

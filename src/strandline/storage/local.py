@@ -389,6 +389,15 @@ def swap_after(storage: Storage, put: Collection[str], name: str, expected: Toke
     return storage.compare_and_swap(name, expected, value)
 
 
+def is_unswapped(storage: Storage, name: str, expected: Token | None) -> bool:
+    """Whether a swap that was stopped, as by an interrupt, has changed nothing and never will. A local file tells; a
+    request to an object store may still be under way.
+    """
+    with suppress(StorageError):
+        return isinstance(storage, LocalStorage) and storage.get_with_token(name).token == expected
+    return False
+
+
 def get_in_passing(storage: Storage, name: str) -> bytes:
     """`get`; what was not cached before is not cached afterwards."""
     return storage.get_in_passing(name) if isinstance(storage, LocalStorage) else storage.get(name)
