@@ -34,6 +34,7 @@ import psutil
 import pyarrow as pa
 from benchmarks import diff, store, whatif
 from benchmarks.charts import bars
+from benchmarks.contenders import Size, Work, annotated, choice, queries, signatures
 from benchmarks.extracts import Extracts, make
 from benchmarks.measure import Watch
 
@@ -41,19 +42,6 @@ import strandline as sl
 
 BEGIN, END = "<!-- goals: made by `make bench` -->", "<!-- end of goals -->"
 RUNS = 5
-Work = Callable[[], float | str | None]
-"""One run: a number is what was measured, otherwise the seconds of the run are."""
-
-
-@dataclass(frozen=True)
-class Size:
-    """How much is measured, and a folder for files that are made once."""
-
-    name: str
-    folder: Path
-
-    def rows(self, full: int) -> int:
-        return full if self.name == "full" else max(full // 20, 250_000)
 
 
 def differential(
@@ -280,6 +268,11 @@ def _differentials() -> Iterator[Goal]:
     reading = differential("clustered", 20_000_000, READING)
     yield Goal("diff", "saved signatures, 20 M, by reading", state, 0.8, reading, "reading both")
     yield Goal("diff", "saved state, a row", bytes_of_state, 17, unit="bytes")
+    for key in ("string", "composite"):
+        yield Goal("diff", f"signatures of a {key} key, 5 M", signatures(key), 1.5, signatures("integer"), "an integer")
+    for cold in (False, True):
+        name = f"choice of a runner, {'cold' if cold else 'warm'}"
+        yield Goal("diff", name, choice("auto", cold=cold), 1.3, choice("best", cold=cold), "the better one")
     yield Goal("diff", "two small files, command", command("diff a.csv b.csv --key id"), 0.6)
     yield Goal("diff", "--help", command("--help"), 0.2)
 
@@ -293,6 +286,7 @@ def _stores() -> Iterator[Goal]:
     yield Goal("store", "deleting 5 M rows", whole(lambda table: table.delete()), 1.0)
     yield Goal("store", "merging 1.5 % into 5 M", written("merge"), 0.25, written("merge delta"), "delta-rs")
     yield Goal("store", "loading 5 M", written("load"), 1.0, written("load delta"), "delta-rs")
+    yield Goal("store", "queries, 5 M", queries("t"), 1.5, queries("parquet"), "DuckDB on Parquet")
 
 
 def _what_ifs() -> Iterator[Goal]:
@@ -301,9 +295,13 @@ def _what_ifs() -> Iterator[Goal]:
     replaced = partial(verb, 1_500_000, every_row_replaced)
     yield Goal("what-if", "conflicts, 1.5 M rows changed", replaced(lambda what_if: what_if.conflicts()), 5)
     yield Goal("what-if", "merge, 1.5 M rows changed", replaced(lambda what_if: what_if.merge()), 10)
+    yield Goal("what-if", "queries, 5 M, 10 % replaced", queries("w"), 2.0, queries("parquet"), "DuckDB on Parquet")
 
 
 def _views() -> Iterator[Goal]:
+    for part, bound in ((0.001, 0.4), (0.01, 0.5), (0.1, 1.0)):
+        name = f"copy of an annotated table of 1 M, {part:.1%} changed"
+        yield Goal("view", name, annotated(part), bound, unit="× CONCURRENTLY")
     yield Goal("view", "a commit beside an eager view", beside_view("eager"), 1.3, beside_view(""), "none")
     yield Goal("view", "refresh of one row, eager", beside_view("eager refresh"), 30, unit="ms")
     yield Goal("view", "refresh of one row, deferred", beside_view("deferred refresh"), 30, unit="ms")
@@ -433,10 +431,14 @@ def write(out: Path, results: Mapping[str, Any]) -> None:
         share = {one["work"]: _share(Figure(**one)) for one in lines.values()}
         picture = bars(f"{table}: by the goal (1 is reached; less is better)", share)
         (out / "figures" / f"goals-{table}.svg").write_text(picture, "utf-8")
-    page = out / "benchmarks.md"
-    text = page.read_text("utf-8")
-    before, _, rest = text.partition(BEGIN)
-    page.write_text(before + section(results) + rest.partition(END)[2], "utf-8")
+    replace_section(out / "benchmarks.md", section(results))
+
+
+def replace_section(page: Path, section: str) -> None:
+    """Puts a section, which has a mark as its first line and one as its last, where those marks stand on the page."""
+    begin, *_, end = section.splitlines()
+    before, _, rest = page.read_text("utf-8").partition(begin)
+    page.write_text(before + section + rest.partition(end)[2], "utf-8")
 
 
 def _share(figure: Figure) -> float:
