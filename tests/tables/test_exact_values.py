@@ -256,3 +256,13 @@ def test_rows_have_every_column_that_any_dictionary_has() -> None:
     with shop() as store:
         store.create_table("t", [{"id": 1}, {"id": 2, "note": "kept"}], key="id")
         assert store.table("t").to_arrow().to_pylist() == [{"id": 1, "note": None}, {"id": 2, "note": "kept"}]
+
+
+def test_an_end_of_another_type_changes_what_the_other_one_means() -> None:
+    keys = [5, *(2**64 - 1 - place for place in range(0, 4000, 500))]
+    with shop() as store:
+        store.create_table("t", pa.table({"k": pa.array(keys, pa.uint64())}), key="k")
+        for condition in ("between {0} and {1}::double", "between {1}::double and {0}", "in ({0}, {1}::double)"):
+            where = "k " + condition.format(2**64 - 1, 2**64 - 616)
+            expected = store.query(f"select k from t where {where} order by k")["k"].to_pylist()
+            assert store.table("t").to_arrow(where=where)["k"].to_pylist() == expected != []

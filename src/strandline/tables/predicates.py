@@ -27,7 +27,7 @@ from strandline.storage import cached_property
 from strandline.tables.incoming_rows import exact_array, is_held
 from strandline.tables.keys import after_prefix, encode_key
 from strandline.tables.schema import TableSchema
-from strandline.values import is_plain_text, load_sqlglot
+from strandline.values import is_plain_text, load_sqlglot, parse_duckdb
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -133,16 +133,12 @@ def check_params(params: Mapping[str, Any] | None, expressions: Iterable[TableEx
 def _outlined(text: str, names: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
     """The parsed text with the schema's own column names, and the parameters that it names; None if it is no SQL."""
     load_sqlglot()
-    import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
     try:
-        trees = sqlglot.parse(text, dialect="duckdb")
+        tree = parse_duckdb(text)
     except SqlglotError:
-        return None, ()
-    tree = trees[0] if len(trees) == 1 else None
-    if tree is None:
         return None, ()
     for column in tree.find_all(exp.Column):
         alike = [name for name in names if name.lower() == column.name.lower()]
@@ -234,8 +230,11 @@ class _Known:
         from sqlglot import exp
 
         if isinstance(part, exp.Between):
-            self._compare(part.this, part.args["low"], self.least, max)
-            self._compare(part.this, part.args["high"], self.greatest, min)
+            name, ends = self._key_column(part.this), (part.args["low"], part.args["high"])
+            # All three are compared in one type: beside an end of another type the other one may mean another value.
+            if name is not None and all(self._constant(end, self._types[name]) for end in ends):
+                self._compare(part.this, ends[0], self.least, max)
+                self._compare(part.this, ends[1], self.greatest, min)
             return False
         if isinstance(part, exp.In) and part.expressions:
             return self._among(part.this, part.expressions)

@@ -21,7 +21,7 @@ from strandline.pages import ReadView, is_own_name
 from strandline.tables.page_cache import PageCache
 from strandline.tables.page_files import PageFiles, files_of_table, query_over
 from strandline.tables.scan import TableReader
-from strandline.values import check_microseconds, free_name, in_sql_type, parse_query
+from strandline.values import check_microseconds, free_name, in_sql_type, parse_query, translated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -142,7 +142,7 @@ def spark_query(tree: Any, frames: Mapping[str, DataFrame]) -> DataFrame:
     try:
         for name, frame in frames.items():
             frame.createOrReplaceTempView(names[name])
-        return session.sql(tree.sql(dialect="spark"))
+        return session.sql(translated(tree, "spark", identify=False))
     finally:
         # The plan has found its tables by now.
         for name in names.values():

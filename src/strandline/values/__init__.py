@@ -10,6 +10,7 @@ from strandline.values.expressions import (
     is_aggregate,
     load_sqlglot,
     parse_condition,
+    parse_duckdb,
     parse_expression,
     parse_query,
     parse_sql,
@@ -17,6 +18,7 @@ from strandline.values.expressions import (
     quoted_text,
     readable,
     renamed_columns,
+    translated,
     unsteady_calls,
 )
 from strandline.values.frames import ArrowRows
@@ -123,6 +125,7 @@ __all__ = [
     "match_numbers",
     "no_rows",
     "parse_condition",
+    "parse_duckdb",
     "parse_expression",
     "parse_query",
     "parse_sql",
@@ -147,6 +150,7 @@ __all__ = [
     "spark_struct",
     "spark_table",
     "sql_rounds",
+    "translated",
     "unequal",
     "unsteady_calls",
     "validity",

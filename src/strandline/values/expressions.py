@@ -21,7 +21,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,9 @@ from strandline.values.nanoseconds import (
     keep_nanoseconds,
     sql_rounds,
 )
+
+if TYPE_CHECKING:
+    from sqlglot import exp
 
 _CLASSES = frozenset(
     ("COLUMN_REF", "CONSTANT", "COMPARISON", "CONJUNCTION", "FUNCTION", "OPERATOR", "CASE", "CAST", "BETWEEN")
@@ -127,7 +130,7 @@ def _checked(sql: str, schema: pa.Schema, params: Mapping[str, Any], doing: str)
 
 def load_sqlglot() -> None:
     """Before the first use of sqlglot, which an interrupt must not leave half imported."""
-    import_whole("sqlglot", "sqlglot.dialects.duckdb")
+    import_whole("sqlglot", "sqlglot.dialects.duckdb", "strandline.values.duckdb_sql")
 
 
 def parse_sql(sql: str, doing: str, dialect: str = "duckdb") -> list[Any]:
@@ -137,10 +140,37 @@ def parse_sql(sql: str, doing: str, dialect: str = "duckdb") -> list[Any]:
     from sqlglot.errors import SqlglotError
 
     try:
+        if dialect == "duckdb":
+            from strandline.values.duckdb_sql import statements
+
+            return list(statements(sql))
         return [tree for tree in sqlglot.parse(sql, dialect=dialect) if tree is not None]
     except SqlglotError as error:
         places = getattr(error, "errors", None) or [{}]
         raise SqlError(f"{sql[:_SHOWN]!r} is not SQL{_mistake(places[0])}", doing=doing) from None
+
+
+def parse_duckdb(sql: str) -> exp.Expr:
+    """The one statement or expression of a text that is known to be DuckDB's SQL."""
+    load_sqlglot()
+    from sqlglot.errors import ParseError
+
+    from strandline.values.duckdb_sql import statements
+
+    trees = statements(sql)
+    if len(trees) != 1:
+        raise ParseError(f"{len(trees)} statements")
+    return trees[0]
+
+
+def translated(tree: Any, dialect: str, *, identify: bool = True) -> str:
+    """A tree of DuckDB's SQL as a text of another dialect, or as it is."""
+    import sqlglot
+
+    text: str = tree.sql(dialect="duckdb", identify=identify)
+    if dialect == "duckdb":
+        return text
+    return sqlglot.parse_one(text, dialect="duckdb").sql(dialect=dialect, identify=identify)
 
 
 def parse_query(sql: str, doing: str, dialect: str = "duckdb") -> Any:
@@ -391,10 +421,9 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 def renamed_columns(sql: str, names: Mapping[str, str]) -> str:
     """A condition, as `Condition.sql` has it, under new names of its columns where `names` gives one."""
-    import sqlglot
     from sqlglot import exp
 
-    tree = sqlglot.parse_one(sql, dialect="duckdb")
+    tree = parse_duckdb(sql)
     for column in tree.find_all(exp.Column):
         place = column.parts[0]
         place.replace(exp.to_identifier(names.get(place.name, place.name), quoted=True))
@@ -436,10 +465,9 @@ class _ExactSql:
 
 @lru_cache(maxsize=256)
 def _exact_sql(sql: str, fine: frozenset[NanosecondColumn]) -> _ExactSql:
-    import sqlglot
     from sqlglot import exp
 
-    tree = sqlglot.parse_one(sql, dialect="duckdb")
+    tree = parse_duckdb(sql)
     exact = compare_exactly(tree, fine)
     read = frozenset(column.parts[0].name for column in tree.find_all(exp.Column))
     changed = keep_nanoseconds(tree) or bool(exact)
@@ -545,10 +573,9 @@ def is_aggregate(name: str) -> bool:
 
 def unsteady_calls(query: str) -> list[str]:
     """What in a query may give something else for the same rows: the clock, chance, a sample, what is not known."""
-    import sqlglot
     from sqlglot import exp
 
-    tree = sqlglot.parse_one(query, dialect="duckdb")
+    tree = parse_duckdb(query)
     text = tree.sql(dialect="duckdb", identify=True, comments=False)
     record = json.loads(_connections.get().execute("SELECT json_serialize_sql(?)", [text])[0][0])
     if record["error"]:

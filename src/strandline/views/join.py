@@ -54,6 +54,7 @@ from strandline.values import (
     compare_exactly,
     free_name,
     no_rows,
+    parse_duckdb,
     plain,
     plain_schema,
     quoted,
@@ -231,14 +232,13 @@ class _Compared:
 @lru_cache(maxsize=256)
 def _with_nanoseconds(where: str, computed: tuple[str, ...], fine: frozenset[NanosecondColumn]) -> _Compared:
     """The condition with comparisons of columns of nanoseconds (`fine`), each with its like, made exact."""
-    import sqlglot
     from sqlglot import exp
 
     if not fine:
         return _Compared(where)
-    tree = sqlglot.parse_one(where, dialect="duckdb")
+    tree = parse_duckdb(where)
     exact = compare_exactly(tree, fine)
-    trees = [tree, *(sqlglot.parse_one(text, dialect="duckdb") for text in computed)]
+    trees = [tree, *(parse_duckdb(text) for text in computed)]
     left = {(column.table, column.name) for one in trees for column in one.find_all(exp.Column)}
     return _Compared(sql_text(tree), exact, frozenset(left & {(one.table, one.name) for one in fine}))
 

@@ -16,7 +16,7 @@ from strandline.changes import COUNT, frame_of, keep_for_frames, small_frame
 from strandline.engine import INLINE_LIMIT, Spool
 from strandline.relations import Scan, read_table, schema_to_text
 from strandline.tables import spark_query
-from strandline.values import no_rows, plain_schema, restore, spark_table
+from strandline.values import no_rows, parse_duckdb, plain_schema, restore, spark_table
 from strandline.views.definition import CLOCK, ViewDefinition, clock_rows, computed, query_sql
 from strandline.views.delta_query import TwoStates
 from strandline.views.join import Join, JoinRunner, joined, run_join
@@ -91,9 +91,7 @@ def in_spark_sql(definition: ViewDefinition, frames: Mapping[str, DataFrame], in
 
     Where Spark's SQL means something else than DuckDB's (7 / 2 of integers in decimals, for one), so does the result.
     """
-    from sqlglot import parse_one
-
     if definition.reads_clock:
         session = next(iter(frames.values())).sparkSession
         frames = {**frames, CLOCK: session.createDataFrame(spark_table(clock_rows(instant)))}
-    return spark_query(parse_one(query_sql(definition), dialect="duckdb"), frames)
+    return spark_query(parse_duckdb(query_sql(definition)), frames)

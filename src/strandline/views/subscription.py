@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from strandline.changes import COUNT, COUNTED, ChangeSet, Header, check_columns, finish, to_keyed
 from strandline.errors import SqlError
-from strandline.values import Condition, load_sqlglot, parse_condition, plain_schema
+from strandline.values import Condition, load_sqlglot, parse_condition, parse_duckdb, plain_schema
 from strandline.views.definition import Shape, ViewDefinition, define, flattened
 from strandline.views.join import net
 
@@ -70,7 +70,6 @@ def subscribe(whole: ViewDefinition, where: str | None, columns: Sequence[str] |
 
 def _query(whole: ViewDefinition, where: str | None, columns: Sequence[str] | None) -> exp.Select:
     load_sqlglot()
-    import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
@@ -80,7 +79,7 @@ def _query(whole: ViewDefinition, where: str | None, columns: Sequence[str] | No
     query = exp.Select(expressions=named, from_=exp.From(this=table))
     if where is not None:
         try:
-            query.set("where", exp.Where(this=sqlglot.parse_one(where, dialect="duckdb")))
+            query.set("where", exp.Where(this=parse_duckdb(where)))
         except SqlglotError as error:
             raise SqlError(f"{where!r} is not SQL: {error}", doing=f"replicating {whole.name!r}") from None
     return query

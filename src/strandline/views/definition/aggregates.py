@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.values import is_aggregate, no_rows
+from strandline.values import is_aggregate, no_rows, parse_duckdb
 from strandline.views.definition.accumulators import Summand, accumulators_of, average, is_summed_exactly
 from strandline.views.definition.definition import NO_COLUMNS, Operator, sql_text
 from strandline.views.definition.query_rows import (
@@ -121,13 +121,13 @@ def steady_aggregate(node: exp.Expr, type_of: Callable[[exp.Expr], pa.DataType])
 
 def _average(called: exp.Expr, condition: exp.Expr | None, type_: pa.DataType) -> exp.Expr:
     """An average of exact sums, always by the same division."""
-    from sqlglot import exp, parse_one
+    from sqlglot import exp
 
     parts: list[exp.Expr] = [exp.Sum(this=called.this.copy()), exp.Count(this=called.this.copy())]
     if condition is not None:
         parts = [exp.Filter(this=one, expression=condition.copy()) for one in parts]
     total, count = (one.sql(dialect="duckdb") for one in parts)
-    return parse_one(average(total, count, type_), dialect="duckdb")
+    return parse_duckdb(average(total, count, type_))
 
 
 def _argument(called: exp.Expr) -> exp.Expr:

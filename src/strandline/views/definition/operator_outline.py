@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from strandline.values import parse_duckdb
 from strandline.views.definition.clock import passage
 from strandline.views.definition.definition import CLOCK, Operator, ViewDefinition
 from strandline.views.definition.set_operations import UNION_ALL
@@ -121,7 +122,7 @@ def _meaning(core: ViewDefinition, tree: exp.Expr) -> exp.Expr:
 
 def _column(operator: Operator, name: str) -> exp.Expr:
     """What a column of an operator's result is."""
-    from sqlglot import exp, parse_one
+    from sqlglot import exp
 
     outputs = {
         (f"i{place}", output.name): (core, output.expression)
@@ -130,7 +131,7 @@ def _column(operator: Operator, name: str) -> exp.Expr:
     }
     if operator.kind in ("EXISTS", "IN", "SUBQUERY") and name == operator.schema.names[-1]:
         return exp.Anonymous(this=operator.kind, expressions=[exp.column("…")])
-    query: Any = parse_one(operator.sql, dialect="duckdb")
+    query: Any = parse_duckdb(operator.sql)
     aliased = [one for one in query.selects if isinstance(one, exp.Alias) and one.alias == name]
     given: exp.Expr | None = aliased[0].this if aliased else None
     if given is None:

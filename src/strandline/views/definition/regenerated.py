@@ -18,7 +18,16 @@ import pyarrow.types as pt
 from strandline.engine import DuckdbConnection, thread_sandbox
 from strandline.errors import SqlError
 from strandline.tables import PageFiles, is_defined_here, own_names, query_over, relations_called
-from strandline.values import check_microseconds, no_rows, plain_schema, quoted, readable, restore
+from strandline.values import (
+    check_microseconds,
+    no_rows,
+    parse_duckdb,
+    plain_schema,
+    quoted,
+    readable,
+    restore,
+    translated,
+)
 from strandline.views.definition.definition import Occurrence, Operator, OutputColumn, Shape, ViewDefinition
 from strandline.views.definition.scope import column, relation_named
 
@@ -115,9 +124,9 @@ class _Query:
 
 @lru_cache(maxsize=512)
 def _over_own_names(sql: str, relations: tuple[str, ...]) -> _Query:
-    from sqlglot import exp, parse_one
+    from sqlglot import exp
 
-    tree = parse_one(sql, dialect="duckdb")
+    tree = parse_duckdb(sql)
     names = own_names(tree, list(relations))
     starred = any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star))
     columns = frozenset(column.name.lower() for column in tree.find_all(exp.Column))
@@ -173,9 +182,8 @@ def _over_parts(operator: Operator, sources: Sequence[str], *, restricted: bool 
 
 def with_views(definition: ViewDefinition, inner: Mapping[str, ViewDefinition]) -> tuple[str, tuple[Occurrence, ...]]:
     """The query of a view with the views that it stands on as parts of it, and the relations that it then reads."""
-    from sqlglot import parse_one
 
-    tree = parse_one(query_sql(definition), dialect="duckdb")
+    tree = parse_duckdb(query_sql(definition))
     names = own_names(tree, list(inner))
     parts = [f"{quoted(names[name])} AS ({query_sql(one)})" for name, one in inner.items()]
     below = [one for each in inner.values() for one in each.relations]
@@ -188,11 +196,10 @@ def with_views(definition: ViewDefinition, inner: Mapping[str, ViewDefinition]) 
 
 def query_sql(definition: ViewDefinition, dialect: str = "duckdb") -> str:
     """The defining query as one SELECT."""
-    from sqlglot import parse_one
 
     if definition.regenerated:
-        return parse_one(definition.sql, dialect="duckdb").sql(dialect=dialect)
-    return _query_tree(definition).sql(dialect=dialect, identify=True)
+        return translated(parse_duckdb(definition.sql), dialect, identify=False)
+    return translated(_query_tree(definition), dialect)
 
 
 def _query_tree(definition: ViewDefinition) -> exp.Select:
@@ -217,9 +224,9 @@ def _query_tree(definition: ViewDefinition) -> exp.Select:
 
 def _operator_tree(operator: Operator) -> exp.Expr:
     """An operator's query with its inputs as queries inside it."""
-    from sqlglot import exp, parse_one
+    from sqlglot import exp
 
-    tree = parse_one(operator.sql, dialect="duckdb")
+    tree = parse_duckdb(operator.sql)
     inputs = {f"i{place}": one for place, one in enumerate(operator.inputs)}
     for table in list(tree.find_all(exp.Table)):
         alias = exp.TableAlias(this=exp.to_identifier(table.name, quoted=True))

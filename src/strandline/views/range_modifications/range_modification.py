@@ -29,7 +29,7 @@ from strandline.pages import StateEdit, Transaction
 from strandline.relations import in_duckdb, kind_of
 from strandline.storage import JsonRecord
 from strandline.tables import ROW, RowShape, UpdateStatement, find_table, net_rows, rows_of_pairs
-from strandline.values import parse_condition, parse_expression, quoted
+from strandline.values import parse_condition, parse_duckdb, parse_expression, quoted
 from strandline.views.catalog import ViewCopyRecord, copy_records
 from strandline.views.definition import ViewDefinition, sql_text, unqualified
 from strandline.views.difference_table import Statements
@@ -236,10 +236,9 @@ class _StatementWriter:
 
     def _parsed(self, text: str) -> exp.Expr:
         """An expression over the relation, its columns qualified by this occurrence."""
-        import sqlglot
         from sqlglot import exp
 
-        tree = sqlglot.parse_one(text, dialect="duckdb")
+        tree = parse_duckdb(text)
         for column in tree.find_all(exp.Column):
             column.set("table", exp.to_identifier(self._alias, quoted=True))
         return tree
@@ -293,12 +292,11 @@ def _columns(tree: exp.Expr, aliases: set[str]) -> set[str]:
 
 def _named(text: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that one expression names."""
-    import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
     try:
-        tree = sqlglot.parse_one(text, dialect="duckdb")
+        tree = parse_duckdb(text)
     except SqlglotError:
         return {}
     names = {str(place.name) for place in tree.find_all(exp.Placeholder, exp.Parameter)}

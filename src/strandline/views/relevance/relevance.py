@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.errors import SqlError
-from strandline.values import Condition, parse_condition, plain, plain_schema, quoted_text, sql_rounds
+from strandline.values import Condition, parse_condition, parse_duckdb, plain, plain_schema, quoted_text, sql_rounds
 from strandline.views.definition import ViewDefinition, unqualified
 from strandline.views.relevance.disjuncts import Conjunction, disjuncts
 from strandline.views.relevance.inequality_graph import InequalityGraph, StatedInequality
@@ -75,9 +75,8 @@ def _test(definition: ViewDefinition, schemas: Mapping[str, pa.Schema], alias: s
 
 @lru_cache(maxsize=256)
 def _prepared_test(condition: str | None, occurrences: tuple[tuple[str, pa.Schema], ...], alias: str) -> RelevanceTest:
-    import sqlglot
 
-    tree = None if condition is None else sqlglot.parse_one(condition, dialect="duckdb")
+    tree = None if condition is None else parse_duckdb(condition)
     return RelevanceTest(tree, dict(occurrences), alias)
 
 

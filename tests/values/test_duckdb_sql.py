@@ -1,0 +1,136 @@
+"""What is parsed and written again is to DuckDB what the user wrote: by DuckDB's own parser."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+
+from strandline.errors import SqlError
+from strandline.values import parse_duckdb, parse_expression
+
+CONNECTION = duckdb.connect()
+ALIASES = dict(
+    CONNECTION.execute(
+        "SELECT DISTINCT function_name, alias_of FROM duckdb_functions() WHERE alias_of IS NOT NULL"
+    ).fetchall()
+)
+SAME = (
+    *("array_append", "array_prepend", "bit_and", "bit_or", "bit_xor", "bool_and", "bool_or", "current_catalog"),
+    *("current_date", "current_localtimestamp", "generate_series", "get_current_time", "group_concat", "if"),
+    *("listagg", "range", "session_user", "string_agg", "today", "apply", "array_cat", "array_concat", "list_concat"),
+    "datetrunc",
+)
+"""What is written otherwise and means the same, or is refused."""
+
+
+def meaning(expression: str) -> Any:
+    """What DuckDB's parser makes of an expression; None where that is a mistake."""
+    record = json.loads(CONNECTION.execute("SELECT json_serialize_sql(?)", [f"SELECT {expression}"]).fetchone()[0])  # type: ignore[index]
+    return None if record["error"] else _plain(record["statements"][0]["node"]["select_list"])
+
+
+def _plain(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_plain(one) for one in node]
+    if not isinstance(node, dict):
+        return node.lower() if isinstance(node, str) else node
+    left_out = ("query_location", "query_location_length", "alias", "qualified_name")
+    plain = {key: _plain(value) for key, value in node.items() if key not in left_out}
+    if "function_name" in plain:
+        plain["function_name"] = ALIASES.get(plain["function_name"], plain["function_name"])
+    return _positive(plain)
+
+
+def _positive(node: dict[str, Any]) -> dict[str, Any]:
+    """Without what NOT makes of an operator: x NOT IN (y) is NOT (x IN (y))."""
+    kind = str(node.get("type", ""))
+    if kind in ("operator_is_not_null", "compare_not_in", "compare_not_between"):
+        inner = {**node, "type": {"operator_is_not_null": "operator_is_null"}.get(kind, kind.replace("_not", ""))}
+        return {"class": "operator", "type": "operator_not", "children": [inner]}
+    return node
+
+
+def written(sql: str) -> str:
+    return parse_duckdb(sql).sql(dialect="duckdb", identify=True)
+
+
+def test_every_function_of_duckdb_stays_the_call_that_it_is() -> None:
+    rows = CONNECTION.execute(
+        "SELECT DISTINCT function_name, len(parameters) FROM duckdb_functions() WHERE schema_name = 'main' "
+        "AND function_type IN ('scalar', 'aggregate', 'macro') AND regexp_full_match(function_name, '[a-z][a-z0-9_]*')"
+    ).fetchall()
+    tried = 0
+    for name, count in rows:
+        for arguments in ([f"c{place}" for place in range(count)], [f"'Ab{place}'" for place in range(count)]):
+            sql = f"{name}({', '.join(arguments)})"
+            if name not in SAME and meaning(sql) is not None:
+                tried += 1
+                assert meaning(written(sql)) == meaning(sql), sql
+    assert tried > 1000
+
+
+leaves = st.sampled_from(["a", "b", "1", "'x'", "NULL", "true"])
+TEMPLATES = (
+    *(f"{{0}} {sign} {{1}}" for sign in ("+", "-", "*", "/", "//", "%", "||", "<", "<=", "=", "<>", "AND", "OR")),
+    *("{0} NOT IN ({1})", "{0} IN ({1}, {2})", "{0} NOT BETWEEN {1} AND {2}", "{0} BETWEEN {1} AND {2}"),
+    *("{0} IS NULL", "{0} IS NOT NULL", "NOT {0}", "({0})", "-{0}", "{0}::INT", "lower({0})", "mod({0}, {1})"),
+    *("{0} LIKE {1}", "{0} IS DISTINCT FROM {1}", "CASE WHEN {0} THEN {1} ELSE {2} END", "coalesce({0}, {1})"),
+)
+
+
+@settings(max_examples=examples(300))
+@given(
+    st.recursive(
+        leaves,
+        lambda inner: st.tuples(st.sampled_from(TEMPLATES), inner, inner, inner).map(
+            lambda drawn: drawn[0].format(*drawn[1:])
+        ),
+        max_leaves=5,
+    )
+)
+def test_an_expression_is_grouped_as_duckdb_groups_it(sql: str) -> None:
+    expected = meaning(sql)
+    if expected is not None:
+        assert meaning(written(sql)) == expected
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("j->>'a.b'", "dotted"),
+        ("j->>'x[1]'", "lit"),
+        ("json_extract_string(j, 'c:d')", "colon"),
+        ("j->>'$.a.b'", "inner"),
+        ("(j->>'$..b')[1]", "inner"),
+        ("date_diff(day, DATE '2024-01-01', DATE '2025-01-01')", 12),
+        ("date_diff('day', DATE '2024-01-01', DATE '2025-01-01')", 366),
+        ("date_trunc(day, DATE '2024-03-05')::DATE::VARCHAR", "2024-03-01"),
+        ("jaro_winkler_similarity('MARTHA', 'marhta', 0.99)", 0.0),
+        ("i NOT IN (0) < bo", True),
+        ("regexp_extract('ABC', 'b', 0, 'i')", "B"),
+        ("log10(1000)", 3.0),
+        ("2 ** mod(7, 4)", 8.0),
+    ],
+)
+def test_expressions_give_what_duckdb_gives(sql: str, expected: Any) -> None:
+    row = {
+        "j": '{"a.b": "dotted", "a": {"b": "inner"}, "x[1]": "lit", "c:d": "colon"}',
+        "day": "month",
+        "i": 0,
+        "bo": True,
+    }
+    table = pa.Table.from_pylist([row])
+    cast = sql.replace("j->", "j::JSON->").replace("(j,", "(j::JSON,")
+    assert parse_expression(cast, table.schema).evaluate(table).to_pylist() == [expected]
+
+
+def test_several_statements_are_no_expression() -> None:
+    with pytest.raises(SqlError, match="several statements"):
+        parse_expression("1; 2", pa.schema([("a", pa.int64())]))
