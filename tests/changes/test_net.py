@@ -16,7 +16,7 @@ from tests.values.properties import for_all
 
 import strandline as sl
 from strandline.changes import Changes, PartFile, StoredChanges, write_changes, write_part
-from strandline.changes.shape import finish, keyed_header
+from strandline.changes.shape import SHORT_RUN, finish, in_order, keyed_header
 from strandline.changes.table_difference import difference
 from strandline.differential import window_raw
 from strandline.errors import ChangesError, KeysError
@@ -143,3 +143,17 @@ def test_hashes_tell_which_keys_are_there_twice(
 
 def test_the_header_of_a_keyed_set_names_its_identity() -> None:
     assert keyed_header(SCHEMA, SCHEMA, ["k"]).identity == ("k",)
+
+
+@pytest.mark.parametrize("runs", [[0], [2, 0], [1, 0, 2, 1, 0], [0, 1, 2, 0, 1, 2]])
+@pytest.mark.parametrize("length", [1, 7, SHORT_RUN, 2 * SHORT_RUN])
+def test_rows_of_one_rank_keep_their_order_whether_runs_are_moved_or_rows_taken(runs: list[int], length: int) -> None:
+    rank = np.repeat(np.array(runs, dtype=np.int64), length)
+    rows = pa.table({"place": np.arange(len(rank)), "rank": rank})
+    expected = sorted(zip(rank.tolist(), range(len(rank)), strict=True))
+    ordered = in_order(rows, rank)
+    assert list(zip(ordered["rank"].to_pylist(), ordered["place"].to_pylist(), strict=True)) == expected
+
+
+def test_no_rows_are_in_order() -> None:
+    assert len(in_order(pa.table({"place": pa.array([], pa.int64())}), np.array([], dtype=np.int64))) == 0

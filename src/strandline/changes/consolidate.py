@@ -19,6 +19,7 @@ from strandline.changes.shape import (
     before_table,
     finish,
     flagged_names,
+    in_order,
     kinds,
     show,
 )
@@ -44,7 +45,7 @@ def consolidate(changes: ChangeSet, *, ordered: bool = True) -> ChangeSet:
     if header.form == COUNTED:
         return _net_counted(header, rows)
     if not ordered:
-        rows = rows.take(pa.array(np.argsort(kinds(rows), kind="stable")))
+        rows = in_order(rows, kinds(rows))
     known = np.full(len(rows), header.knows_before)
     return net(consolidated_header(header), ChangeSet(header, rows), known)
 

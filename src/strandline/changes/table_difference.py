@@ -56,12 +56,13 @@ def keyed_difference(
         if len(again):
             raise repeated_keys(header, side, table, again)
     place = _places_in_order(pairs, len(new))
+    met_old, met_new = _selection(pairs.old, len(old)), _selection(pairs.new, len(new))
 
     def differ(name: str) -> Flags:
         rule = (rules or {}).get(name, unequal)
         if place is not None:
             return rule(old.column(name).take(place), new.column(name))[pairs.new]
-        return rule(_take(old.column(name), pairs.old), _take(new.column(name), pairs.new))
+        return rule(_chosen(old.column(name), met_old), _chosen(new.column(name), met_new))
 
     flags = parallel(differ, header.values) if alone else [differ(name) for name in header.values]
     updated = np.logical_or.reduce(flags) if flags else np.zeros(len(pairs.old), dtype=bool)
@@ -101,18 +102,27 @@ def _rows(table: pa.Table, rows: Positions) -> pa.Table:
     """The rows at these places. Arrow joins the chunks of a table before it takes any: none are not taken."""
     if not len(rows):
         return table.slice(0, 0)
-    return pa.Table.from_arrays([_take(column, rows) for column in table.columns], schema=table.schema)
+    selection = _selection(rows, len(table))
+    return pa.Table.from_arrays([_chosen(column, selection) for column in table.columns], schema=table.schema)
 
 
-def _take(column: pa.ChunkedArray, rows: Positions) -> pa.ChunkedArray:
-    """The rows at these places; most of a column, in order, is filtered, which is twice as fast as taking."""
-    if 2 * len(rows) < len(column) or not bool(np.all(rows[1:] > rows[:-1])):
-        return column.take(pa.array(rows))
-    if len(rows) == len(column):
-        return column
-    mask = np.zeros(len(column), dtype=bool)
-    mask[rows] = True
-    return column.filter(pa.array(mask))
+def _selection(rows: Positions, count: int) -> pa.Array:
+    """These of `count` rows, for all columns at once: places, or flags where most are chosen, in order.
+
+    Filtering by flags is then twice as fast as taking places.
+    """
+    if 2 * len(rows) < count or not bool(np.all(rows[1:] > rows[:-1])):
+        return pa.array(rows)
+    flags = np.zeros(count, dtype=bool)
+    flags[rows] = True
+    return pa.array(flags)
+
+
+def _chosen(column: pa.ChunkedArray, selection: pa.Array) -> pa.ChunkedArray:
+    """The rows of a selection; a column that is chosen whole is not copied."""
+    if not pa.types.is_boolean(selection.type):
+        return column.take(selection)
+    return column if selection.true_count == len(column) else column.filter(selection)
 
 
 def _deletes(header: Header, old: pa.Table) -> pa.Table:
