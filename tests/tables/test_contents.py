@@ -95,7 +95,7 @@ def test_of_two_overlays_only_rows_that_differ_come_out_and_all_of_them(page: Pa
     old, new = page.contents(0), page.contents(1)
     names = [ROW, *sorted(data.draw(st.sets(st.sampled_from(page.schema.names))))]
     touched = _touched(old, new, {*names, DELETED})
-    sides = [listed(_rows(side, touched).select(names)) for side in (old, new)]
+    sides = [listed(_rows(side, touched, names)) for side in (old, new)]
     all_rows = [listed(side.table.select(names)) for side in (old, new)]
     assert [row for row in all_rows[0] if row not in all_rows[1]] == [row for row in sides[0] if row not in sides[1]]
     assert [row for row in all_rows[1] if row not in all_rows[0]] == [row for row in sides[1] if row not in sides[0]]

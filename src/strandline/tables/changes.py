@@ -78,10 +78,10 @@ def _rows_of_pair(
     sides = [_contents(cache, read, entry, needed) for read, entry in zip(reads, pair, strict=True)]
     if share and sides[0] is not None and sides[1] is not None:
         touched = _touched(sides[0], sides[1], {*shape.names, DELETED})
-        rows = [_rows(side, touched) for side in sides if side is not None]
+        rows = [_rows(side, touched, shape.names) for side in sides if side is not None]
     else:
-        rows = [no_rows(shape.row_schema) if side is None else side.table for side in sides]
-    return rows[0].select(shape.names), rows[1].select(shape.names)
+        rows = [no_rows(shape.row_schema) if side is None else side.table.select(shape.names) for side in sides]
+    return rows[0], rows[1]
 
 
 def net_rows(old: pa.Table, new: pa.Table, schema: TableSchema) -> tuple[pa.Table, pa.Table]:
@@ -135,15 +135,16 @@ def _touched(before: PageContents, after: PageContents, names: Container[str]) -
     return np.concatenate([both[differ], np.setxor1d(old.rows, new.rows, assume_unique=True)])
 
 
-def _rows(side: PageContents, touched: Numbers) -> pa.Table:
-    """The current rows of a page whose numbers are among `touched`."""
+def _rows(side: PageContents, touched: Numbers, names: list[str]) -> pa.Table:
+    """These columns of the current rows of a page whose numbers are among `touched`."""
+    base = side.base.table.select(names)
     if side.overlay is None:
         places = side.base.places(touched)
-        return side.base.table.take(pa.array(np.sort(places[places >= 0])))
+        return base.take(pa.array(np.sort(places[places >= 0])))
     places = side.base.places(np.setdiff1d(touched, side.overlay.rows))
     live = ~side.overlay.deleted & np.isin(side.overlay.rows, touched)
-    kept = side.base.table.take(pa.array(np.sort(places[places >= 0])))
-    return pa.concat_tables([kept, side.overlay.table.filter(pa.array(live)).select(kept.column_names)])
+    kept = base.take(pa.array(np.sort(places[places >= 0])))
+    return pa.concat_tables([kept, side.overlay.table.select(names).filter(pa.array(live))])
 
 
 def table_changes(cache: PageCache, name: str, older: ReadView, newer: ReadView) -> ChangeSet:

@@ -1,5 +1,6 @@
 """What a value is: types and where they meet, equality, encodings, text, SQL expressions, signatures, matching."""
 
+from strandline.values.arrow_conditions import arrow_condition
 from strandline.values.encoding import no_rows, plain, plain_schema, plain_type, restore, restored
 from strandline.values.equality import Column, Flags, comparable, unequal
 from strandline.values.expressions import (
@@ -91,6 +92,7 @@ __all__ = [
     "Positions",
     "Scheme",
     "TextGuess",
+    "arrow_condition",
     "arrow_schema_of",
     "bits",
     "byte_ranges",

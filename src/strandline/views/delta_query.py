@@ -188,9 +188,10 @@ def _where_sought(definition: ViewDefinition, sides: DeltaSides, sought: Sought,
 
 def relevant_rows(definition: ViewDefinition, sides: DeltaSides, term: _Term, alias: str, rows: pa.Table) -> pa.Table:
     """The rows of an occurrence, changed or met, that the relevance test does not rule out, at the instants that the
-    term is about: what the clock makes of them later is a change by the clock.
+    term is about: what the clock makes of them later is a change by the clock. Where nothing is joined, the condition
+    itself says it at once.
     """
-    if not len(rows) or definition.condition is None:
+    if not len(rows) or definition.condition is None or len(definition.occurrences) == 1:
         return rows
     state = sides.state(new=True)
     schemas = {one.relation: state.shape(one.relation).schema for one in definition.occurrences}

@@ -1,4 +1,4 @@
-"""The defining query over given rows: σ and the joins by DuckDB, π by Arrow.
+"""The defining query over given rows: σ and the joins by DuckDB, simple σ and π by Arrow.
 
 `joined` computes it over rows in memory. DuckDB sees only the columns that the condition and computed outputs read, and
 gives back row numbers; the other columns are taken from the rows themselves, so they come out as they went in, whatever
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strandline.changes import COUNT, PartFile, net_counts, part_scan, read_parts, write_part
 from strandline.engine import (
@@ -50,6 +51,7 @@ from strandline.storage import JsonRecord, Storage, cached_property
 from strandline.tables import table_relation
 from strandline.values import (
     NanosecondColumn,
+    arrow_condition,
     check_microseconds,
     compare_exactly,
     free_name,
@@ -155,11 +157,7 @@ def joined(join: Join, tables: Mapping[str, pa.Table], engine: QueryEngine | Non
     tables = {alias: plain(table) for alias, table in tables.items()}
     if any(not len(table) for table in tables.values()):
         return no_rows(join.rows_schema)
-    if len(join.aliases) == 1 and join.where == "true" and not join.computed:
-        matches: _Matches = ({join.aliases[0]: None}, {})
-    else:
-        matches = _matches(join, tables, engine or thread_engine())
-    numbers, computed = matches
+    numbers, computed = _selected(join, tables) or _matches(join, tables, engine or thread_engine())
     columns: dict[str, Any] = {}
     for name in join.schema.names:
         if name in computed:
@@ -174,6 +172,19 @@ def joined(join: Join, tables: Mapping[str, pa.Table], engine: QueryEngine | Non
             counts = counts * np.asarray(_taken(table.column(COUNT), numbers[alias]), dtype=np.int64)
     columns[COUNT] = pa.array(counts)
     return restore(pa.table(columns), join.rows_schema)
+
+
+def _selected(join: Join, tables: Mapping[str, pa.Table]) -> _Matches | None:
+    """The matches where rows of one relation are chosen by a condition that needs no SQL engine; None elsewhere."""
+    if len(join.aliases) > 1 or join.computed:
+        return None
+    (alias,) = join.aliases
+    if join.where == "true":
+        return {alias: None}, {}
+    condition = arrow_condition(join.where, alias, tables[alias].schema)
+    if condition is None:
+        return None
+    return {alias: pa.array(np.flatnonzero(pc.fill_null(condition(tables[alias]), False)))}, {}
 
 
 def _matches(join: Join, tables: Mapping[str, pa.Table], engine: QueryEngine) -> _Matches:
