@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import strandline.errors
-from strandline.errors import Conflict, NotFound, StrandlineError, did_you_mean
+from strandline.errors import Conflict, NotFound, SchemaError, StrandlineError, did_you_mean
 
 
 def test_a_hint_names_what_is_spelled_alike_best_first() -> None:
@@ -41,3 +41,8 @@ def test_what_was_being_done_starts_small_everywhere() -> None:
     source = Path(strandline.errors.__file__).parent
     capital = re.compile(r"""\bdoing ?= ?f?"[A-Z][a-z]""")
     assert [str(file) for file in source.rglob("*.py") if capital.search(file.read_text("utf-8"))] == []
+
+
+def test_a_hint_stands_below_a_reason_of_several_lines() -> None:
+    assert str(SchemaError("a is b\nthe table: a int64", hint="Rename a")).splitlines()[-1] == "Rename a."
+    assert str(SchemaError("a is b", hint="Rename a")) == "a is b. Rename a."

@@ -53,9 +53,10 @@ class StrandlineError(Exception):
         super().__init__(self.message())
 
     def message(self) -> str:
-        """One readable paragraph: what was being done, why it failed, what to do."""
+        """One readable paragraph: what was being done, why it failed, what to do (below a reason of several lines)."""
         head = f"{self.doing}: {self.why}" if self.doing else self.why
-        return f"{_sentence(head)} {_sentence(self.hint)}" if self.hint else _sentence(head)
+        between = "\n" if "\n" in head else " "
+        return f"{_sentence(head)}{between}{_sentence(self.hint)}" if self.hint else _sentence(head)
 
     def to_json(self) -> dict[str, str]:
         return {"error": type(self).__name__, "why": self.why, "doing": self.doing, "hint": self.hint}

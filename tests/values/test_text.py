@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.types as pat
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
+from strandline.errors import SchemaError
 from strandline.values.text import TextGuess, convert_text, guess_type
 
 numbers = st.one_of(
@@ -53,3 +55,12 @@ def test_every_value_can_be_read_in_the_guessed_type_and_numbers_are_kept(values
             assert str(value.as_py()) == text
         elif pat.is_floating(kind) and text:
             assert value.as_py() == float(text) or value.as_py() != value.as_py()
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"), [("NA", "--nulls NA "), ("1x", "--types v=string"), ("unknown", "--types v=string")]
+)
+def test_text_that_is_no_number_is_told_with_what_to_write(value: str, hint: str) -> None:
+    with pytest.raises(SchemaError, match=f"'{value}' in row 2") as told:
+        convert_text(pa.array(["1.5", value]), pa.float64(), "v")
+    assert hint in told.value.hint

@@ -20,6 +20,7 @@ import pyarrow as pa
 from strandline.differential.options import DiffOptions
 from strandline.differential.plan import DiffPlan, Input
 from strandline.differential.signatures import SignatureState
+from strandline.engine import byte_count
 from strandline.errors import InputError
 from strandline.relations import clustering_of
 
@@ -97,9 +98,9 @@ def choose(candidates: Iterable[CostEstimate]) -> CostEstimate:
     if not possible:
         raise InputError("none of the algorithms can run on these inputs", doing="choosing an algorithm")
     best, *others = possible
-    reason = f"{best.why}: {_size(best.cost)} to move"
+    reason = f"{best.why}: {byte_count(best.cost)} to move"
     if others:
-        reason += f", {_size(others[0].cost)} with {others[0].algorithm}"
+        reason += f", {byte_count(others[0].cost)} with {others[0].algorithm}"
     return replace(best, why=reason)
 
 
@@ -161,14 +162,6 @@ def _window(sizes: Sizes) -> CostEstimate:
         return CostEstimate("window", both, 0, 0, True, why)
     why = "nothing is known about the order of the records, so all of them may be evicted and spilled"
     return CostEstimate("window", 2 * both, 0, both, True, why)
-
-
-def _size(number: int) -> str:
-    for unit in ("bytes", "KB", "MB", "GB"):
-        if number < 1024 or unit == "GB":
-            break
-        number = round(number / 1024)
-    return f"{number:,} {unit}"
 
 
 def sizes_of(plan: DiffPlan, options: DiffOptions, state: SignatureState | None) -> Sizes:

@@ -46,7 +46,7 @@ class Positions:
 def change_positions(ranks: Mapping[str, Sequence[int]], total: int, buckets: int = BUCKETS) -> Positions:
     """Counts from the ranks of changed keys, by kind of change: rank 0 is the least of `total` keys of both sides.
 
-    >>> positions({"insert": [0, 9], "update": [5]}, 10, 2).inserted
+    >>> change_positions({"insert": [0, 9], "update": [5]}, 10, 2).inserted
     (1, 1)
     """
     width = max(total, 1)

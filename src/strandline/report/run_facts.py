@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline._version import __version__
 from strandline.changes import Counts, Header
+from strandline.engine import byte_count
 from strandline.report.values import json_value
 
 if TYPE_CHECKING:
@@ -171,9 +172,9 @@ def describe_facts(facts: RunFacts) -> list[tuple[str, str]]:
         ("Ran on", facts.runner),
         ("Time", format_seconds(facts.seconds)),
         ("Rows read", rows),
-        ("Read", format_bytes(facts.bytes_read)),
-        ("Shuffled", format_bytes(facts.bytes_shuffled)),
-        ("Written", format_bytes(facts.bytes_written)),
+        ("Read", None if facts.bytes_read is None else byte_count(facts.bytes_read)),
+        ("Shuffled", None if facts.bytes_shuffled is None else byte_count(facts.bytes_shuffled)),
+        ("Written", None if facts.bytes_written is None else byte_count(facts.bytes_written)),
         ("Chance of a missed update", format_probability(facts.miss_probability)),
         ("Runs to the first miss, on average", _runs(facts.runs_to_first_miss)),
         ("Distance between the snapshots", None if facts.distance is None else f"{facts.distance:,.4g}"),
@@ -182,20 +183,6 @@ def describe_facts(facts: RunFacts) -> list[tuple[str, str]]:
         *((str(name), str(json_value(value))) for name, value in facts.more.items()),
     ]
     return [(name, text) for name, text in pairs if text]
-
-
-def format_bytes(count: int | None) -> str | None:
-    """A number of bytes in the unit that people would use.
-
-    >>> bytes_told(157_286_400)
-    '150 MiB'
-    """
-    if count is None:
-        return None
-    size, units = float(count), ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"]
-    while size >= 1024 and len(units) > 1:
-        size, units = size / 1024, units[1:]
-    return f"{size:,.0f} {units[0]}" if size >= 100 or units[0] == "bytes" else f"{size:.3g} {units[0]}"
 
 
 def format_seconds(seconds: float | None) -> str | None:

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from strandline.changes import COUNTED, DELETE, INSERT, UPDATE, Header
+from strandline.engine import byte_count
 from strandline.report.examples import Cell, Example, one_line, shortened, shortened_pair
 from strandline.report.run_facts import (
     RunFacts,
     describe_drift,
-    format_bytes,
     format_probability,
     format_seconds,
     schema_drift,
@@ -120,7 +120,7 @@ def _how(facts: RunFacts) -> str:
     runner = {"": "", "inline": " in this process", "spark": " on Spark"}.get(facts.runner, f" on {facts.runner}")
     time = f" within {format_seconds(facts.seconds)}" if facts.seconds is not None else ""
     moved = [("read", facts.bytes_read), ("shuffled", facts.bytes_shuffled), ("written", facts.bytes_written)]
-    sizes = ", ".join(f"{format_bytes(size)} {what}" for what, size in moved if size)
+    sizes = ", ".join(f"{byte_count(size)} {what}" for what, size in moved if size)
     because = f", because {facts.reason}" if facts.reason else ""
     return _sentence(f"Compared with {facts.algorithm}{runner}{time}{because}{f'; {sizes}' if sizes else ''}")
 

@@ -172,8 +172,15 @@ def convert_text(
         raise SchemaError(
             f"the column {column!r} can't be read as {to}: {shown}",
             doing="reading text",
-            hint=f"Give the column another type, for example types={{{column!r}: 'string'}}",
+            hint=_hint(column, text[bad].as_py() if empty_is_null and bad is not None else None),
         ) from None
+
+
+def _hint(column: str, bad: str | None) -> str:
+    """A short word is likely to stand for null; other text is of another type."""
+    if bad is not None and len(bad) <= 4 and not any(char.isdigit() for char in bad):
+        return f"If {bad!r} means null, say so: --nulls {bad} (nulls=[{bad!r}])"
+    return f"Give the column another type: --types {column}=string (types={{{column!r}: 'string'}})"
 
 
 def _convert(text: pa.Array, to: pa.DataType) -> pa.Array:
