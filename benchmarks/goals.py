@@ -458,6 +458,8 @@ def main() -> None:
     size = Size(given.size, given.folder)
     if given.contender:
         return run_contender(given.contender, size)
+    if given.out and not (given.out / "benchmarks.md").exists():
+        parser.error(f"--out {given.out}: there is no benchmarks.md whose first section could be made anew; name docs")
     results: dict[str, Any] = {"environment": environment(), "tables": {}}
     kept = given.out / "figures" / "benchmarks.json" if given.out else None
     if kept is not None and kept.exists():
