@@ -54,6 +54,7 @@ crash: $(READY) ## three hundred processes interrupted, forked and killed under 
 SIZE := quick
 bench: $(BENCH_READY) java ## the goals, measured here into docs/benchmarks.md (SIZE=full: as large as they say)
 	@$(PY) -m benchmarks.goals --size $(SIZE) --out docs
+	@$(PY) -m benchmarks.growth --out docs
 
 DOCS_READY := $(VENV)/.docs-ready
 

@@ -16,217 +16,55 @@ import argparse
 import json
 import os
 import platform
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
-import pyarrow as pa
-from benchmarks import diff, store, whatif
 from benchmarks.charts import bars
-from benchmarks.contenders import Size, Work, annotated, choice, queries, signatures
-from benchmarks.extracts import Extracts, make
-from benchmarks.measure import Watch
-
-import strandline as sl
+from benchmarks.contenders import (
+    Size,
+    Work,
+    annotated,
+    beside_view,
+    bytes_of_state,
+    choice,
+    command,
+    differential,
+    encoding,
+    every_row_replaced,
+    flushes,
+    hot_page,
+    processes,
+    python_command,
+    queries,
+    reading_the_new_side,
+    signatures,
+    sqlite_transaction,
+    verb,
+    what_if_read,
+    written,
+)
+from benchmarks.measure import Sampler, Watch
 
 BEGIN, END = "<!-- goals: made by `make bench` -->", "<!-- end of goals -->"
 RUNS = 5
 
-
-def differential(
-    order: str, full: int, contender: str, columns: int = 8, changed: float = 0.01
-) -> Callable[[Size], Work]:
-    def prepared(size: Size) -> Work:
-        extracts = Extracts(size.rows(full), columns, changed, order)
-        return diff.CONTENDERS[contender](*make(extracts, size.folder))
-
-    return prepared
-
-
-def bytes_of_state(size: Size) -> Work:
-    old, _ = make(Extracts(size.rows(5_000_000)), size.folder)
-    state = Path(tempfile.mkdtemp(prefix="strandline-bench-")) / "state"
-    sl.diff(None, old, key="id", state=str(state), runner="inline")
-    bytes_ = sum(file.stat().st_size for file in state.rglob("*")) if state.is_dir() else state.stat().st_size
-    return lambda: bytes_ / size.rows(5_000_000)
-
-
-@lru_cache
-def command(arguments: str) -> Callable[[Size], Work]:
-    """Seconds of a command from its start to its end."""
-
-    def prepared(size: Size) -> Work:
-        size.folder.mkdir(parents=True, exist_ok=True)
-        for name, change in (("a", ""), ("b", "x")):
-            lines = [f"{n},name {n}{change if n == 3 else ''}\n" for n in range(100)]
-            (size.folder / f"{name}.csv").write_text("id,name\n" + "".join(lines))
-        tool = str(Path(sys.executable).with_name("strandline"))
-
-        def work() -> None:
-            subprocess.run([tool, *arguments.split()], cwd=size.folder, capture_output=True)
-
-        return work
-
-    return prepared
-
-
-@lru_cache
-def hot_page(threads: int) -> Callable[[Size], Work]:
-    """Commits a second: single-row updates of a page of 10,000 rows, each thread on rows of its own."""
-
-    def prepared(size: Size) -> Work:
-        folder = Path(tempfile.mkdtemp(prefix="strandline-bench-"))
-        opened = sl.create(folder / "shop")
-        table = opened.create_table("t", store.accounts(10_000), key="id")
-
-        def update(key: int, value: int) -> None:
-            table.update(where="id = :k", values={"v": value}, params={"k": key})
-
-        return lambda: store.hammer(update, 2.0, threads)[0] / 2.0
-
-    return prepared
-
-
-@lru_cache
-def processes(count: int) -> Callable[[Size], Work]:
-    """Commits a second of so many processes, each on rows of its own."""
-    return lambda size: lambda: sum(commits for commits, _ in store.commits_of_processes(count, 2.0)) / 2.0
-
-
-def verb(full: int, prepare: Callable[[Any], Any], run: Callable[[Any], object]) -> Callable[[Size], Work]:
-    """Seconds of a verb in a fresh store, on what is made of a table of `full` rows; reckoned from fewer if need be."""
-
-    def prepared(size: Size) -> Work:
-        rows = size.rows(full)
-        source = store.orders(np.arange(rows))
-
-        def work() -> float:
-            folder = Path(tempfile.mkdtemp(prefix="strandline-bench-"))
-            with sl.create(folder / "shop") as opened:
-                subject = prepare(opened.create_table("t", source, key="id"))
-                started = time.perf_counter()
-                run(subject)
-                took = time.perf_counter() - started
-            shutil.rmtree(folder)
-            return took * full / rows
-
-        return work
-
-    return prepared
-
-
-def every_row_replaced(table: Any) -> Any:
-    """A what-if of it that replaces all of its rows."""
-    made = table.what_if("w")
-    made.update(set={"qty": "qty + 1"})
-    return made
-
-
-@lru_cache
-def written(how: str) -> Callable[[Size], Work]:
-    """Loading rows, or merging 1.5 % of them, by us or by delta-rs."""
-
-    def prepared(size: Size) -> Work:
-        rows = size.rows(5_000_000)
-        base = store.orders(np.arange(rows) * 2)
-        chosen = np.sort(np.random.default_rng(1).choice(rows, int(rows * 0.015), replace=False))
-        changed = store.orders(chosen * 2, seed=2)
-        return partial(_written, how, base, changed)
-
-    return prepared
-
-
-def _written(how: str, base: pa.Table, changed: pa.Table) -> float:
-    from deltalake import DeltaTable, write_deltalake
-
-    folder = Path(tempfile.mkdtemp(prefix="strandline-bench-"))
-    started = time.perf_counter()
-    if how.endswith("delta"):
-        write_deltalake(str(folder / "delta"), base)
-        loaded = time.perf_counter() - started
-        started = time.perf_counter()
-        if how == "merge delta":
-            merging = DeltaTable(str(folder / "delta")).merge(
-                changed, "t.id = s.id", source_alias="s", target_alias="t"
-            )
-            merging.when_matched_update_all().when_not_matched_insert_all().execute()
-    else:
-        with sl.create(folder / "shop") as opened:
-            opened.create_table("t", base, key="id")
-            loaded = time.perf_counter() - started
-            started = time.perf_counter()
-            if how == "merge":
-                opened.table("t").upsert(changed)
-    took = time.perf_counter() - started
-    shutil.rmtree(folder)
-    return loaded if how.startswith("load") else took
-
-
-@lru_cache
-def what_if_read(levels: int) -> Callable[[Size], Work]:
-    """A read of all columns of the base (no level), or of a what-if with 10 % replaced, over one with half of them."""
-
-    def prepared(size: Size) -> Work:
-        opened = sl.create(Path(tempfile.mkdtemp(prefix="strandline-bench-")) / "s")
-        base: Any = opened.create_table("parts", whatif.parts(size.rows(5_000_000)), key="pnum")
-        on = whatif.replaced("half", 0.5, base) if levels == 2 else base
-        read = whatif.replaced("w", 0.1, on) if levels else base
-
-        def work() -> None:
-            opened.cache.clear()
-            read.to_arrow()
-
-        return work
-
-    return prepared
-
-
-@lru_cache
-def beside_view(maintain: str) -> Callable[[Size], Work]:
-    """Milliseconds of a commit of one row beside a view, or none; `refresh` of a copy after each."""
-
-    def prepared(size: Size) -> Work:
-        folder = Path(tempfile.mkdtemp(prefix="strandline-bench-"))
-        opened = sl.create(folder / "shop")
-        table = opened.create_table("t", store.orders(np.arange(100_000)), key="id")
-        copy = None
-        if maintain:
-            view = opened.view("v", "select id, qty, price from t where qty < 500", maintain=maintain.split()[0])
-            copy = view.replicate(f"sqlite:///{folder}/copy.db#v")
-        turn = iter(range(1 << 30))
-
-        def work() -> float:
-            seconds = []
-            for _ in range(20):
-                key = next(turn) % 100_000
-                started = time.perf_counter()
-                table.update(where="id = :k", set={"qty": "(qty + 1) % 500"}, params={"k": key})
-                if copy is not None and maintain.endswith("refresh"):
-                    started = time.perf_counter()
-                    copy.refresh()
-                seconds.append(time.perf_counter() - started)
-                if copy is not None and not maintain.endswith("refresh"):
-                    copy.refresh()
-            return statistics.median(seconds) * 1000
-
-        return work
-
-    return prepared
-
-
 DUCKDB, READING = "DuckDB full outer join", "reading both (pyarrow)"
 SPARK, INLINE, STATE = "strandline auto, Spark", "strandline auto, inline", "strandline kb state, Spark"
+BOTH, IMPORTS = "reading both files", "importing pyarrow, numpy and click"
+
+
+def reading(order: str, full: int) -> Callable[[Size], Work]:
+    return differential(order, full, READING)
 
 
 @dataclass(frozen=True)
@@ -241,9 +79,17 @@ class Goal:
     against: str = ""
     unit: str = "s"
     more: bool = False
+    limit: tuple[str, Callable[[Size], Work]] | None = None
+    """What nobody who does this work can do without, and that alone measured, in the unit of `ours`."""
 
     def holds(self, figure: float) -> bool:
         return figure >= self.bound if self.more else figure <= self.bound
+
+    def contenders(self) -> dict[str, Callable[[Size], Work]]:
+        """What is measured, by the side that it is on."""
+        limit = self.limit[1] if self.limit else None
+        sides = {"ours": self.ours, "peer": self.peer, "limit": limit}
+        return {side: contender for side, contender in sides.items() if contender is not None}
 
     @property
     def text(self) -> str:
@@ -258,31 +104,41 @@ def _differentials() -> Iterator[Goal]:
     ):
         peer = differential(order, full, DUCKDB)
         for runner, contender, bound in (("Spark", SPARK, spark), ("inline", INLINE, inline)):
-            yield Goal("diff", f"{name}, {runner}", differential(order, full, contender), bound, peer, "DuckDB")
+            ours = differential(order, full, contender)
+            yield Goal("diff", f"{name}, {runner}", ours, bound, peer, "DuckDB", limit=(BOTH, reading(order, full)))
+    for full in (5_000_000, 20_000_000):
+        ours, theirs = (differential("shuffled", full, one) for one in (SPARK, "spark-extension"))
+        yield Goal("diff", f"no order, {full // 10**6} M, beside spark-extension", ours, 0.2, theirs, "spark-extension")
     wide = partial(differential, "clustered", 5_000_000, columns=60)
     for changed in (0.01, 0.2):
         ours, theirs = wide(contender=INLINE, changed=changed), wide(contender=DUCKDB, changed=changed)
-        yield Goal("diff", f"60 columns, {changed:.0%} changed, 5 M, inline", ours, 1.0, theirs, "DuckDB")
-    state = differential("clustered", 20_000_000, STATE)
-    yield Goal("diff", "saved signatures, 20 M", state, 0.5, differential("clustered", 20_000_000, DUCKDB), "DuckDB")
-    reading = differential("clustered", 20_000_000, READING)
-    yield Goal("diff", "saved signatures, 20 M, by reading", state, 0.8, reading, "reading both")
+        limit = (BOTH, wide(contender=READING, changed=changed))
+        yield Goal("diff", f"60 columns, {changed:.0%} changed, 5 M, inline", ours, 1.0, theirs, "DuckDB", limit=limit)
+    state, peer = (differential("clustered", 20_000_000, one) for one in (STATE, DUCKDB))
+    limit = ("reading the new file", reading_the_new_side(20_000_000))
+    yield Goal("diff", "saved signatures, 20 M", state, 0.5, peer, "DuckDB", limit=limit)
+    both = reading("clustered", 20_000_000)
+    yield Goal("diff", "saved signatures, 20 M, by reading", state, 0.8, both, "reading both")
     yield Goal("diff", "saved state, a row", bytes_of_state, 17, unit="bytes")
     for key in ("string", "composite"):
         yield Goal("diff", f"signatures of a {key} key, 5 M", signatures(key), 1.5, signatures("integer"), "an integer")
     for cold in (False, True):
         name = f"choice of a runner, {'cold' if cold else 'warm'}"
         yield Goal("diff", name, choice("auto", cold=cold), 1.3, choice("best", cold=cold), "the better one")
-    yield Goal("diff", "two small files, command", command("diff a.csv b.csv --key id"), 0.6)
+    imports = python_command("import pyarrow.compute, pyarrow.csv, numpy, click")
+    yield Goal("diff", "two small files, command", command("diff a.csv b.csv --key id"), 0.6, limit=(IMPORTS, imports))
     yield Goal("diff", "--help", command("--help"), 0.2)
 
 
 def _stores() -> Iterator[Goal]:
+    flush = ("two flushed files and a rename", flushes)
     yield Goal("store", "16 threads, one hot page", hot_page(16), 1000, unit="commits/s", more=True)
-    yield Goal("store", "one thread, durable", hot_page(1), 150, unit="commits/s", more=True)
+    yield Goal("store", "one thread, durable", hot_page(1), 150, unit="commits/s", more=True, limit=flush)
     yield Goal("store", "8 processes, rows of their own", processes(8), 1.0, processes(1), "one process", more=True)
     whole = partial(verb, 5_000_000, lambda table: table)
-    yield Goal("store", "updating 5 M rows", whole(lambda table: table.update(set={"qty": "qty + 1"})), 2.5)
+    update = whole(lambda table: table.update(set={"qty": "qty + 1"}))
+    encode = ("writing these rows as Parquet", encoding(5_000_000))
+    yield Goal("store", "updating 5 M rows", update, 2.5, limit=encode)
     yield Goal("store", "deleting 5 M rows", whole(lambda table: table.delete()), 1.0)
     yield Goal("store", "merging 1.5 % into 5 M", written("merge"), 0.25, written("merge delta"), "delta-rs")
     yield Goal("store", "loading 5 M", written("load"), 1.0, written("load delta"), "delta-rs")
@@ -303,8 +159,9 @@ def _views() -> Iterator[Goal]:
         name = f"copy of an annotated table of 1 M, {part:.1%} changed"
         yield Goal("view", name, annotated(part), bound, unit="× CONCURRENTLY")
     yield Goal("view", "a commit beside an eager view", beside_view("eager"), 1.3, beside_view(""), "none")
-    yield Goal("view", "refresh of one row, eager", beside_view("eager refresh"), 30, unit="ms")
-    yield Goal("view", "refresh of one row, deferred", beside_view("deferred refresh"), 30, unit="ms")
+    limit = ("a transaction of SQLite", sqlite_transaction)
+    yield Goal("view", "refresh of one row, eager", beside_view("eager refresh"), 30, unit="ms", limit=limit)
+    yield Goal("view", "refresh of one row, deferred", beside_view("deferred refresh"), 30, unit="ms", limit=limit)
 
 
 GOALS = (*_differentials(), *_stores(), *_what_ifs(), *_views())
@@ -312,8 +169,7 @@ GOALS = (*_differentials(), *_stores(), *_what_ifs(), *_views())
 
 def contender_of(place: str) -> Callable[[Size], Work]:
     number, side = place.split(".")
-    goal = GOALS[int(number)]
-    return goal.ours if side == "ours" or goal.peer is None else goal.peer
+    return GOALS[int(number)].contenders()[side]
 
 
 def run_contender(place: str, size: Size) -> None:
@@ -326,7 +182,9 @@ def run_contender(place: str, size: Size) -> None:
             started = time.perf_counter()
             value = work()
             runs.append(value if isinstance(value, float) else time.perf_counter() - started)
-    print("RESULT " + json.dumps({"runs": runs, "peak": watch.peak}), flush=True)
+    with Sampler() as sampler:
+        work()
+    print("RESULT " + json.dumps({"runs": runs, "peak": watch.peak, "profile": sampler.shares()}), flush=True)
     os._exit(0)  # what a contender left open is nobody's matter any more
 
 
@@ -356,6 +214,9 @@ class Figure:
     peak: int
     size: str
     date: str
+    limit: str = ""
+    at_limit: float = 0.0
+    profile: dict[str, float] = field(default_factory=dict)
 
     def line(self) -> str:
         runs = statistics.median(self.ours)
@@ -364,6 +225,13 @@ class Figure:
         cells = [self.work, self.goal, f"{self.figure:.3g}", spread, f"{runs:.3g}", f"{self.peak / 1e6:,.0f}", reached]
         return f"| {' | '.join(cells)} |"
 
+    def limit_line(self) -> str:
+        """What the limit is, how far we are from it, and where our time goes."""
+        by = statistics.median(self.ours) / self.at_limit if self.at_limit else 0.0
+        near = f"{self.limit}: {1 / by if self.goal.startswith('≥') else by:.3g} ×" if by else ""
+        spent = ", ".join(f"`{name}` {share:.0%}" for name, share in self.profile.items() if share >= 0.03)
+        return f"| {self.work} | {near} | {spent} |"
+
 
 def figures(size: Size, tables: list[str]) -> Iterator[tuple[str, Figure]]:
     known: dict[Any, dict[str, Any]] = {}
@@ -371,30 +239,35 @@ def figures(size: Size, tables: list[str]) -> Iterator[tuple[str, Figure]]:
         if tables and goal.table not in tables:
             continue
         sides = {}
-        for side, contender in (("ours", goal.ours), ("peer", goal.peer)):
-            if contender is not None:
-                if contender not in known:
-                    known[contender] = measured(f"{number}.{side}", size)
-                sides[side] = known[contender]
-        by = statistics.median(sides["peer"]["runs"]) if "peer" in sides else 1.0
-        ratios = sorted(run / by for run in sides["ours"]["runs"])
-        figure = statistics.median(ratios)
-        yield (
-            goal.table,
-            Figure(
-                goal.work,
-                goal.text,
-                goal.holds(figure),
-                figure,
-                ratios[0],
-                ratios[-1],
-                sides["ours"]["runs"],
-                sides["peer"]["runs"] if "peer" in sides else [],
-                sides["ours"]["peak"],
-                size.name,
-                f"{datetime.now(UTC):%Y-%m-%d}",
-            ),
-        )
+        for side, contender in goal.contenders().items():
+            if contender not in known:
+                known[contender] = measured(f"{number}.{side}", size)
+            sides[side] = known[contender]
+        yield goal.table, figure_of(goal, sides, size)
+
+
+def figure_of(goal: Goal, sides: Mapping[str, Mapping[str, Any]], size: Size) -> Figure:
+    """What the runs of ours, of a peer and of the limit, where there are these, say of a goal."""
+    runs, peer = sides["ours"]["runs"], sides["peer"]["runs"] if "peer" in sides else []
+    by = statistics.median(peer) if peer else 1.0
+    ratios = sorted(run / by for run in runs)
+    figure = statistics.median(ratios)
+    return Figure(
+        work=goal.work,
+        goal=goal.text,
+        holds=goal.holds(figure),
+        figure=figure,
+        least=ratios[0],
+        greatest=ratios[-1],
+        ours=runs,
+        peer=peer,
+        peak=sides["ours"]["peak"],
+        size=size.name,
+        date=f"{datetime.now(UTC):%Y-%m-%d}",
+        limit=goal.limit[0] if goal.limit else "",
+        at_limit=statistics.median(sides["limit"]["runs"]) if goal.limit else 0.0,
+        profile=sides["ours"]["profile"],
+    )
 
 
 def environment() -> str:
@@ -421,6 +294,10 @@ def section(results: Mapping[str, Any]) -> str:
             *(Figure(**one).line() for one in lines.values()),
         ]
         parts.append("\n".join(drawn))
+        known = [Figure(**one) for one in lines.values()]
+        limits = [one.limit_line() for one in known if one.limit or one.profile]
+        if limits:
+            parts.append("\n".join(["| work | by its limit | where our time goes |", "|---|---|---|", *limits]))
     return "\n\n".join([*parts, END])
 
 

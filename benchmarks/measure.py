@@ -1,13 +1,21 @@
-"""Measuring: seconds, and the peak memory of a process with all its children."""
+"""Measuring: seconds, the peak memory of a process with all its children, and where its threads spend their time."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 
 import psutil
+
+import strandline
+
+HOUSE = Path(strandline.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -60,3 +68,56 @@ class Watch:
                 except psutil.Error:
                     continue
             self.peak = max(self.peak, total)
+
+
+WAITING = ("threading.py", "queue.py", "selectors.py", "socket.py", "subprocess.py", "connection.py")
+"""Where a thread of Python waits for others: its samples tell nothing."""
+
+
+class Sampler:
+    """Looks two hundred times a second at what each working thread of this process is in: the innermost function of
+    Strandline on its stack. A thread that waits for the JVM is `waiting for Spark`.
+    """
+
+    def __init__(self) -> None:
+        self.samples: Counter[str] = Counter()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Sampler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def shares(self, most: int = 4) -> dict[str, float]:
+        """The functions that took most of the samples, with their share."""
+        total = sum(self.samples.values())
+        return {name: seen / total for name, seen in self.samples.most_common(most)}
+
+    def _look(self) -> None:
+        while not self._stop.wait(0.005):
+            for ident, frame in sys._current_frames().items():
+                if ident != self._thread.ident and (name := _working_in(frame)):
+                    self.samples[name] += 1
+
+
+def _working_in(frame: FrameType | None) -> str:
+    if frame is None or Path(frame.f_code.co_filename).name in WAITING:
+        return "waiting for Spark" if _is_below(frame, "py4j") else ""
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if path.is_relative_to(HOUSE):
+            return f"{path.stem}.{frame.f_code.co_name}"
+        frame = frame.f_back
+    return ""
+
+
+def _is_below(frame: FrameType | None, package: str) -> bool:
+    while frame is not None:
+        if package in Path(frame.f_code.co_filename).parts:
+            return True
+        frame = frame.f_back
+    return False

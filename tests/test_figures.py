@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
-from benchmarks import goals
+from benchmarks import goals, growth
 from benchmarks.charts import Axes, Curve, chart
 from benchmarks.papers import BEGIN, section
 
@@ -21,10 +21,11 @@ def test_the_section_of_the_papers_page_is_made_of_the_results_file() -> None:
     assert pictures == {file.name for file in (DOCS / "figures").glob("*.svg") if not file.match("goals-*")}
 
 
-def test_the_section_of_the_goals_is_made_of_the_results_file() -> None:
+def test_the_sections_of_the_goals_and_of_growth_are_made_of_the_results_file() -> None:
     results = json.loads((DOCS / "figures" / "benchmarks.json").read_text("utf-8"))
     page = (DOCS / "benchmarks.md").read_text("utf-8")
     assert goals.section(results) in page
+    assert growth.section(results) in page
     pictures = {f"goals-{table}.svg" for table in results["tables"]}
     assert pictures == {file.name for file in (DOCS / "figures").glob("goals-*.svg")}
 

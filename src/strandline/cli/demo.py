@@ -12,7 +12,7 @@ from strandline.cli.output import emit_json, running, say
 from strandline.errors import NotFound
 
 TROUBLE = 2
-BENCHMARKS = ("goals", "diff", "window", "store", "whatif", "refresh", "dump", "views", "papers")
+BENCHMARKS = ("goals", "growth", "diff", "window", "store", "whatif", "refresh", "dump", "views", "papers")
 
 
 @click.command()
@@ -42,7 +42,9 @@ def bench(names: tuple[str, ...], rows: int | None, as_json: bool) -> int:
     code, printed = 0, {}
     for name in names or known:
         command = [sys.executable, "-m", f"benchmarks.{name}"]
-        command += ["--rows", str(rows)] if rows and name not in ("goals", "window", "store", "papers") else []
+        command += (
+            ["--rows", str(rows)] if rows and name not in ("goals", "growth", "window", "store", "papers") else []
+        )
         ended = subprocess.run(command, cwd=root, text=True, stdout=subprocess.PIPE if as_json else None)
         code, printed[name] = max(code, TROUBLE if ended.returncode else 0), ended.stdout
     if as_json:
