@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -144,9 +145,19 @@ def commits_of_processes(count: int, seconds: float) -> list[tuple[int, float]]:
     with _folder() as folder:
         with create(folder / "shop") as store:
             store.create_table("t", accounts(1000), key="id")
-        with multiprocessing.get_context("spawn").Pool(count) as pool:
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(count, _meet, (context.Barrier(count),)) as pool:
             work = [(str(folder / "shop"), number, count, seconds) for number in range(count)]
             return pool.starmap(_commit_alone, work, chunksize=1)
+
+
+_start: Barrier
+
+
+def _meet(start: Barrier) -> None:
+    """Where the processes wait for each other: importing everything takes longer than what is measured."""
+    global _start
+    _start = start
 
 
 def _commit_alone(path: str, number: int, count: int, seconds: float) -> tuple[int, float]:
@@ -154,6 +165,7 @@ def _commit_alone(path: str, number: int, count: int, seconds: float) -> tuple[i
     commits, longest = 0, 0.0
     with sl.open(path) as store:
         store.table("t").update(where="id = :k", values={"v": -1}, params={"k": number})
+        _start.wait()
         end = time.perf_counter() + seconds
         while (started := time.perf_counter()) < end:
             key = number + count * (commits % (1000 // count))

@@ -27,7 +27,7 @@ from strandline.pages.snapshots import check_new_name, without_snapshots
 from strandline.pages.state_edit import Draft, StateEdit, TableEdit
 from strandline.pages.swap import SwapAttempt, SwapPlan
 from strandline.pages.transaction import PageChange, Transaction, TransactionResources
-from strandline.storage import completed, taking_turn
+from strandline.storage import completed, is_contended, taking_turn
 
 if TYPE_CHECKING:
     from strandline.pages.version import Version
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 UNTIDIED = 8
-"""So many batches may leave deleting to the next while many threads commit: deleting makes them all wait."""
+"""So many batches may leave deleting to the next while many threads or processes commit: it makes them all wait."""
 
 TIDY_SECONDS = 0.25
 """For so long a commit deletes what earlier ones freed; the rest is left to the commits that follow."""
@@ -246,7 +246,8 @@ class Committer:
 
     def _reclaim(self, *, swapped: bool) -> None:
         """Delete what this commit and earlier ones replaced, unless that is left to a later batch."""
-        self._untidied = self._untidied + 1 if self.queue.crowded else UNTIDIED
+        crowded = self.queue.crowded or is_contended(self._context.storage)
+        self._untidied = self._untidied + 1 if crowded else UNTIDIED
         if swapped and self._untidied >= UNTIDIED:
             self._untidied = 0
             self._version.reclaim(TIDY_SECONDS)

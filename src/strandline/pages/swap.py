@@ -21,7 +21,7 @@ taken off the list by a later swap. Whoever stops in between leaves a list that 
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -29,15 +29,16 @@ from typing import TYPE_CHECKING
 from strandline.errors import StorageError, StoreError, StrandlineError, SwapLost, Unanswered
 from strandline.pages.context import Context
 from strandline.pages.format import (
+    Chunk,
     ChunkedList,
     Freed,
     FreeList,
     Json,
+    LoadChunk,
     LogEntry,
     Objects,
     ObjectWriter,
     Pointer,
-    SnapshotRecord,
     encode_pointer,
 )
 from strandline.pages.ids import EXTENSION, CommitNumber, PhysicalPage, TableId
@@ -192,24 +193,34 @@ LOG_CHUNKS = 64
 """Extension pages of the log that are kept; older history is forgotten."""
 
 
-@dataclass(frozen=True, slots=True)
 class DeletionTest:
-    """May a freed object be deleted? `freed` names those that the pointer, read after the process registry, still
-    lists.
+    """May a freed object be deleted? `newest` is the pointer, read after the process registry: what it no longer lists
+    may be in use again.
     """
 
-    readers: Readers
-    chain: Sequence[SnapshotRecord]
-    freed: Container[PhysicalPage]
+    def __init__(self, readers: Readers, newest: Pointer, load: LoadChunk) -> None:
+        self._readers = readers
+        self._load = load
+        self._chain = newest.chain(load)
+        self._listed = {row[3] for row in newest.freed.inline}
+        self._chunks = {chunk.name for chunk in newest.freed.chunks}
 
     def allows(self, row: Json) -> bool:
-        """Whether one row of a list of freed objects may be deleted."""
-        one = Freed(*row)
-        return one.name in self.freed and not self.readers.may_read(one) and not seen_by(one, self.chain)
+        """Whether one row of a pointer's own list may be deleted."""
+        return row[3] in self._listed and self._allows(row)
 
-    def allows_all(self, rows: Iterable[Json]) -> bool:
-        """Whether all of them may."""
-        return all(self.allows(row) for row in rows)
+    def allowed(self, chunk: Chunk) -> Sequence[Json]:
+        """The rows of an extension page of that list when all of them may be deleted, otherwise none. Of most that have
+        to wait, the page's numbers alone tell.
+        """
+        if chunk.name not in self._chunks or any(chunk.high > floor for floor in self._readers.floors):
+            return ()
+        rows = self._load(chunk)
+        return rows if all(map(self._allows, rows)) else ()
+
+    def _allows(self, row: Json) -> bool:
+        one = Freed(*row)
+        return not self._readers.may_read(one) and not seen_by(one, self._chain)
 
 
 class PointerLedger:
@@ -251,9 +262,8 @@ class PointerLedger:
     def delete(self, pointer: Pointer, test: DeletionTest, seconds: float) -> None:
         """Delete what a pointer lists as freed and the test allows, for so many seconds; the rest is left for later."""
         end = time.monotonic() + seconds
-        load = self._context.objects.chunk
         for chunk in pointer.freed.chunks:
-            if chunk.name in self._emptied or not test.allows_all(rows := load(chunk)):
+            if chunk.name in self._emptied or not (rows := test.allowed(chunk)):
                 continue
             begun = self._begun.get(chunk.name, 0)
             begun += len(self._delete([row[3] for row in rows[begun:]], end))

@@ -234,9 +234,8 @@ class Version:
         registry = read_registry(self.context.storage).registry
         if len(pointer.freed):
             newest = self.read(self._current).pointer
-            load = self.context.objects.chunk
             readers = readers_of(self.object, registry, self.context.membership.number, self.pins.readers())
-            test = DeletionTest(readers, newest.chain(load), {one.name for one in newest.all_freed(load)})
+            test = DeletionTest(readers, newest, self.context.objects.chunk)
             self.ledger.delete(pointer, test, seconds)
         return registry
 

@@ -31,7 +31,15 @@ from strandline.storage.file_access import (
 )
 from strandline.storage.file_lock import locked
 from strandline.storage.json_codec import JsonRecord, text_form
-from strandline.storage.local import LocalStorage, get_in_passing, is_unswapped, put_in_passing, swap_after, taking_turn
+from strandline.storage.local import (
+    LocalStorage,
+    get_in_passing,
+    is_contended,
+    is_unswapped,
+    put_in_passing,
+    swap_after,
+    taking_turn,
+)
 from strandline.storage.memory import MemoryStorage, OverlayStorage
 from strandline.storage.object_file import (
     ObjectVersion,
@@ -78,6 +86,7 @@ __all__ = [
     "get_in_passing",
     "hand_over",
     "import_whole",
+    "is_contended",
     "is_object_url",
     "is_unswapped",
     "list_objects",

@@ -22,30 +22,26 @@ from __future__ import annotations
 import ctypes
 import errno
 import hashlib
-import math
 import mmap
 import os
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
 from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost, Unanswered
 from strandline.storage.durable_file import flush, write_flushed, write_pieces
-from strandline.storage.file_lock import check_system, locked
+from strandline.storage.file_lock import check_system
 from strandline.storage.seam import Storage, Stored, Token, checked_name, require_auditing
 from strandline.storage.swap_folder import SwapFolder
 from strandline.storage.threads import together
+from strandline.storage.turns import Turns
 
 _UNNAMED = getattr(os, "O_TMPFILE", 0)
 SWAP_LIMIT = 60.0
 """Seconds for which a swap waits for those of other processes."""
-TURN, NO_TURNS = 0.8, 10.0
-"""Seconds for which a commit waits for its turn, and for which it goes without turns after it has waited in vain."""
-PAUSE, AGING = 0.004, 20.0
-"""Seconds between two looks at whose turn it is, at first; how much oftener one looks with each second of waiting."""
 
 
 def cached_share(descriptor: int, size: int) -> float:
@@ -80,8 +76,8 @@ class LocalStorage:
         self._refused: set[Path] = set()
         """Folders whose last flush failed."""
         self._swaps = SwapFolder(self._root)
+        self.turns = Turns(self._root)
         self._mutex = threading.Lock()
-        self._turns_from = 0.0
         self._unnamed_works = bool(_UNNAMED)
 
     @property
@@ -92,6 +88,7 @@ class LocalStorage:
         """Remove what is kept here for swaps, and empty folders, where nothing is stored any more; the root stays."""
         with _refusals("leaving", self.url):
             self._swaps.remove()
+            self.turns.remove()
         for folder, _, _ in os.walk(self._root, topdown=False):
             if Path(folder) != self._root:
                 with suppress(OSError):  # it is not empty
@@ -200,36 +197,6 @@ class LocalStorage:
                     hint="Whether it survives a crash is not known until the disk takes it; look at the disk",
                 ) from error
         return True
-
-    @contextmanager
-    def turn(self) -> Iterator[bool]:
-        """Whoever prepares a swap inside has others wait who want to, so that few prepare one in vain. Gives whether
-        one has waited: then somebody may have swapped meanwhile.
-
-        Nothing depends on it: who has waited for `TURN` seconds goes on, and waits no more for `NO_TURNS` seconds.
-        """
-        with ExitStack() as held:
-            waited = False
-            try:
-                if time.monotonic() >= self._turns_from:
-                    held.enter_context(locked(self._root, folder=True, wait=False))
-            except BlockingIOError:
-                waited = True
-                if not self._wait_for_turn(held):
-                    self._turns_from = time.monotonic() + NO_TURNS
-            except OSError:
-                self._turns_from = math.inf  # a file system that locks no folders
-            yield waited
-
-    def _wait_for_turn(self, held: ExitStack) -> bool:
-        """Whether a turn came in time. Who has waited longer looks more often, so that turns go round."""
-        started = time.monotonic()
-        while (waited := time.monotonic() - started) < TURN:
-            time.sleep(PAUSE / (1 + waited * AGING))
-            with suppress(BlockingIOError):
-                held.enter_context(locked(self._root, folder=True, wait=False))
-                return True
-        return False
 
     def delete(self, name: str) -> None:
         path = self.path(name)
@@ -370,8 +337,13 @@ def _refusals(doing: str, name: str) -> Iterator[None]:
 
 
 def taking_turn(storage: Storage) -> AbstractContextManager[bool]:
-    """`turn` where a storage has turns; see there."""
-    return storage.turn() if isinstance(storage, LocalStorage) else nullcontext(enter_result=False)
+    """A turn to prepare a swap, where a storage has turns; gives whether one has waited for it."""
+    return storage.turns.taken() if isinstance(storage, LocalStorage) else nullcontext(enter_result=False)
+
+
+def is_contended(storage: Storage) -> bool:
+    """Whether other processes want to swap what is there, as far as their turns tell."""
+    return isinstance(storage, LocalStorage) and storage.turns.contended
 
 
 def put_for_swap(storage: Storage, objects: Mapping[str, bytes]) -> None:
