@@ -217,3 +217,40 @@ def test_layouts_take_what_diff_gives(arrange: type[object]) -> None:
     old, new = pa.table({"id": [1, 2], "v": [1, 2]}), pa.table({"id": [2, 3], "v": [3, 4]})
     changes = sl.diff(old, new, key="id", runner="inline")
     assert arrange(changes).equals(arrange(changes.to_set()))  # type: ignore[call-arg, attr-defined]
+
+
+def test_rows_of_queries_and_of_applied_changes_go_out_in_every_format(command: Command) -> None:
+    extracts()
+    command(*DIFF, "-o", "t.changes")
+    for format_ in ("csv", "jsonl"):
+        ran = command("apply", "t.changes", "monday.parquet", "--format", format_)
+        assert (ran.code, "rows in standard output" in ran.err) == (0, True)
+        Path(f"again.{format_}").write_text(ran.out)
+        assert command("diff", f"again.{format_}", "tuesday.parquet", "-k", "id").code == 0
+    assert command("apply", "t.changes", "monday.parquet", "-o", "again.arrow").code == 0
+    assert command("diff", "again.arrow", "tuesday.parquet", "-k", "id").code == 0
+    command("create", "shop")
+    command("load", "shop", "orders", "monday.parquet", "--key", "id")
+    asked = ("query", "shop", "select id, qty from orders order by id limit 1")
+    assert command(*asked, "-o", "-").out == '"id","qty"\n1,1\n'
+    assert command(*asked, "--format", "jsonl").out == '{"id": 1, "qty": 1}\n'
+    assert "can't both" in command(*asked, "-o", "-", "--json").err
+    assert not Path("-").exists()
+
+
+def test_saved_sets_inverses_compositions_and_what_ifs_go_out_in_every_format(command: Command) -> None:
+    extracts()
+    command(*DIFF, "-o", "t.changes")
+    assert command("show", "t.changes", "--format", "csv").out == command(*DIFF, "--format", "csv").out
+    for words in (("invert", "t.changes"), ("compose", "t.changes", "u")):
+        assert "Say where" in command(*words).err
+        assert command("invert", "t.changes", "-o", "u").out == "", "a name without a suffix is a folder"
+        assert command(*words, "--format", "jsonl").out.count("\n") == (3 if words[0] == "invert" else 0)
+        command(*words, "--out", "undo.sql", "--sql-table", "orders")
+        assert Path("undo.sql").is_file()
+    command("create", "shop")
+    command("load", "shop", "orders", "monday.parquet", "--key", "id")
+    command("whatif", "new", "shop", "cut", "orders")
+    command("whatif", "delete", "shop", "cut", "--where", "id = 1")
+    ran = command("whatif", "changes", "shop", "cut", "-o", "-")
+    assert (ran.code, ran.out.splitlines()[1].split(",")[:2]) == (1, ['"delete"', "1"])

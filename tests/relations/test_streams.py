@@ -149,6 +149,16 @@ def test_standard_input_is_a_side_of_a_diff(
     assert command("diff", "/dev/stdin", "new.csv", "-k", "id", "--json").json["updated"] == 1
 
 
+def test_lines_that_may_have_broken_off_are_told(
+    standard_input: Callable[[bytes], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    for text, told in ((b"id,v\n1,12", 1), (b"id,v\n1,12\n", 0), (gzip.compress(b"id,v\n1,12"), 0)):
+        caplog.clear()
+        standard_input(text)
+        assert open_relation("-").schema.names == ["id", "v"]
+        assert caplog.text.count("standard input ends within a line") == told
+
+
 def test_a_stream_without_a_mark_is_read_as_it_is_said_to_be(
     command: Command, standard_input: Callable[[bytes], None], tmp_path: Path
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -61,6 +61,11 @@ class Applied:
         return read_parts([file.path for file in self.files], self.schema)
 
     arrow = to_arrow
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows, file by file; one empty table where there are none."""
+        for file in self.files or (None,):
+            yield read_parts([file.path] if file else [], self.schema)
 
     def to_spark(self, session: SparkSession | None = None) -> DataFrame:
         """The rows as a Spark DataFrame, in Spark's types."""

@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.output import console, emit_json, output_options, pairs, running, say, takes_stdout, write_changes
+from strandline.cli.output import (
+    console,
+    emit_json,
+    output_options,
+    pairs,
+    place,
+    row_options,
+    running,
+    say,
+    takes_stdout,
+    target_of,
+    write_changes,
+    writing_options,
+)
 from strandline.cli.store_access import STATE, show_rows, store_argument, tables_of, version_option
 
 if TYPE_CHECKING:
@@ -21,31 +34,40 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("changes_path", metavar="CHANGES", type=click.Path())
 @click.argument("relation", type=click.Path())
-@click.option("--out", required=True, type=click.Path(), help="A .parquet file for the result, or a folder of them.")
+@row_options
 @click.option("--lenient", is_flag=True, help="Let the last writer win where the changes don't fit.")
 @click.option("--fill", multiple=True, metavar="COLUMN=VALUE", help="What a column holds that was added meanwhile.")
 @running
 def apply(
-    changes_path: str, relation: str, out: str, lenient: bool, fill: tuple[str, ...], as_json: bool, runner: str
+    changes_path: str, relation: str, lenient: bool, fill: tuple[str, ...], as_json: bool, runner: str, **given: Any
 ) -> int:
-    """Applies a saved change set to a relation and writes the result.
+    """Applies a saved change set to a relation and writes the result; a name without a suffix is a folder of Parquet.
 
     Changes that don't fit (an insert of a present key, an update or delete of an absent one) are an error that shows
     the keys; nothing is written then.
 
     \b
-    Example:
+    Examples:
       strandline apply tuesday.changes monday.parquet --out again.parquet
+      strandline apply tuesday.changes monday.parquet --format csv > again.csv
     """
     import strandline as sl
+    from strandline.report import format_of, write_rows
 
+    takes_stdout(given, as_json=as_json)
+    out, format_ = target_of(given)
+    if not out:
+        raise click.UsageError("say where the rows go: --out again.parquet, or --format csv")
     changes = sl.Changes.load(changes_path)
     applied = changes.apply(relation, lenient=lenient, fill=_filling(fill, [changes]), runner=runner)
-    applied.save(out)
+    if (format_ or format_of(out, "parquet")) == "parquet" and out != "-":
+        applied.save(out)
+    else:
+        write_rows(applied.tables(), out, format_)
     if as_json:
         emit_json({"out": out, "rows": applied.rows, "applied": changes.summary().changed})
     else:
-        say(f"{changes.summary().changed:,} changes applied to {relation}: {applied.rows:,} rows in {out}.")
+        say(f"{changes.summary().changed:,} changes applied to {relation}: {applied.rows:,} rows in {place(out)}.")
     return 0
 
 
@@ -71,32 +93,45 @@ def _filling(given: Sequence[str], sets: Sequence[Changes]) -> dict[str, Any] | 
 
 @click.command()
 @click.argument("changes_path", metavar="CHANGES", type=click.Path())
-@click.option("--out", required=True, type=click.Path(), help="The folder of the inverse, e.g. undo.changes.")
+@output_options
 @running
-def invert(changes_path: str, out: str, as_json: bool, runner: str) -> int:
+def invert(changes_path: str, as_json: bool, runner: str, **given: Any) -> int:
     """The change set that undoes a saved one. It needs before images.
 
     \b
-    Example:
+    Examples:
       strandline invert tuesday.changes --out undo.changes
+      strandline invert tuesday.changes --out undo.sql --sql-table shop.orders
     """
     import strandline as sl
 
-    inverse = sl.Changes.load(changes_path).invert(runner=runner)
-    inverse.save(out)
+    _check_asked(given, as_json=as_json)
+    return _put(sl.Changes.load(changes_path).invert(runner=runner), given, as_json=as_json)
+
+
+def _check_asked(given: dict[str, Any], *, as_json: bool) -> None:
+    takes_stdout(given, as_json=as_json)
+    if not any(given[name] for name in ("out", "out_format", "html_path", "append_path")):
+        raise click.UsageError("say where the result goes: --out undo.changes, or --format csv")
+
+
+def _put(result: Changes, given: dict[str, Any], *, as_json: bool) -> int:
+    """Write a set made of saved ones where it was asked for: a name that names no format is a saved set's folder."""
+    write_changes(result, given, otherwise="changes")
+    out = target_of(given)[0] or given["html_path"] or given["append_path"]
     if as_json:
-        emit_json({"out": out, **inverse.summary().to_json()})
+        emit_json({"out": out, **result.summary().to_json()})
     else:
-        say(f"{out}: {inverse.summary()}.")
+        say(f"{place(out)}: {result.summary()}.")
     return 0
 
 
 @click.command()
 @click.argument("changes_paths", metavar="FIRST THEN…", nargs=-1, required=True, type=click.Path())
-@click.option("--out", required=True, type=click.Path(), help="The folder of the result, e.g. week.changes.")
+@output_options
 @click.option("--fill", multiple=True, metavar="COLUMN=VALUE", help="What a column holds that was added meanwhile.")
 @running
-def compose(changes_paths: tuple[str, ...], out: str, fill: tuple[str, ...], as_json: bool, runner: str) -> int:
+def compose(changes_paths: tuple[str, ...], fill: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> int:
     """Saved change sets, applied one after the other, as one net change set.
 
     \b
@@ -107,33 +142,36 @@ def compose(changes_paths: tuple[str, ...], out: str, fill: tuple[str, ...], as_
 
     if len(changes_paths) < 2:
         raise click.UsageError("Give at least two change sets, the earliest first.")
+    _check_asked(given, as_json=as_json)
     result, *later = sets = [sl.Changes.load(path) for path in changes_paths]
     values = _filling(fill, sets)
     for changes in later:
         result = result.compose(changes, fill=values, runner=runner)
-    result.save(out)
-    if as_json:
-        emit_json({"out": out, **result.summary().to_json()})
-    else:
-        say(f"{out}: {result.summary()}.")
-    return 0
+    return _put(result, given, as_json=as_json)
 
 
 @click.command()
 @click.argument("path", type=click.Path())
+@writing_options
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Rows to show.")
 @running
-def show(path: str, limit: int, as_json: bool, runner: str) -> int:
-    """What a saved change set holds: its counts, its columns, and some of its rows.
+def show(path: str, limit: int, as_json: bool, runner: str, **given: Any) -> int:
+    """What a saved change set holds: its counts, its columns, and some of its rows, or all of them in another format.
 
     \b
-    Example:
+    Examples:
       strandline show tuesday.changes --limit 5
+      strandline show tuesday.changes --format csv --layout side-by-side
     """
     import strandline as sl
-    from strandline.report import summary_json, summary_view
+    from strandline.report import summary_json, summary_view, summary_words
 
+    piped = takes_stdout(given, as_json=as_json)
     changes = sl.Changes.load(path)
+    write_changes(changes, {**given, "limit": limit})
+    if piped:
+        say(summary_words(changes.header))
+        return 0
     if as_json:
         emit_json(summary_json(changes.header))
         return 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from strandline.cli.output import complain, emit_json, running, say, span
+from strandline.cli.output import complain, emit_json, place, row_options, running, say, span, takes_stdout, target_of
 from strandline.cli.store_access import (
     STATE,
     control,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @store_argument
 @click.argument("sql")
 @click.option("--at", metavar="STATE", help=f"Ask an older state: {STATE}.")
-@click.option("--out", type=click.Path(), help="Write the rows: .parquet, .csv or .jsonl.")
+@row_options
 @click.option("--limit", type=int, default=100, show_default=True, help="Rows to print; 0 prints all.")
 @version_option
 @running
@@ -42,11 +42,11 @@ def query(
     store: str,
     sql: str,
     at: str | None,
-    out: str | None,
     limit: int,
     version: str,
     as_json: bool,
     runner: str,
+    **given: Any,
 ) -> int:
     """Runs a query over the tables, what-ifs and views of STORE, all at one state, and prints its rows.
 
@@ -56,19 +56,22 @@ def query(
     Examples:
       strandline query shop "SELECT state, count(*) FROM orders GROUP BY state"
       strandline query shop "SELECT * FROM orders WHERE qty > 3" --at monday --out many.parquet
+      strandline query shop "SELECT * FROM orders" --format jsonl | jq .qty
     """
     from strandline.pages import parse_at
     from strandline.report import write_rows
 
+    takes_stdout(given, as_json=as_json)
+    out, format_ = target_of(given)
     with tables_of(store, version) as opened:
         rows = opened.query(sql, at=parse_at(opened.pages, at), runner=runner)
         _tell_of_old_rows(opened, sql, at)
-    if out is not None:
-        write_rows(rows, out)
+    if out:
+        write_rows(rows, out, format_)
         if as_json:
             emit_json({"rows": len(rows), "out": out})
         else:
-            say(f"{len(rows):,} rows in {out}.")
+            say(f"{len(rows):,} rows in {place(out)}.")
         return 0
     if as_json:
         emit_json({"columns": rows.column_names, "rows": rows.to_pylist()})

@@ -222,15 +222,42 @@ _OUTPUT_OPTIONS = (
     click.option("--sql-table", default="", help="The table that a .sql script changes."),
     click.option("--dialect", default="standard", show_default=True, help="The dialect of a .sql script."),
     click.option("--html", "html_path", type=click.Path(), help="Write a report to open in a browser."),
+)
+_ROW_OPTIONS = (
     click.option(
-        "--limit", type=click.IntRange(min=0), default=3, show_default=True, help="Examples of each kind to show."
+        "-o",
+        "--out",
+        metavar="FILE",
+        type=click.Path(allow_dash=True),
+        help="Write the rows: .parquet, .arrow, .csv or .jsonl; - is standard output.",
+    ),
+    click.option(
+        "--format",
+        "out_format",
+        type=click.Choice(ROW_FORMATS),
+        help="The format of --out, whatever its name; without --out, on standard output.",
     ),
 )
 
 
 def output_options(function: F) -> F:
     """The options of commands that find changes: where `write_changes` puts them, and how many examples are shown."""
+    limit = click.option(
+        "--limit", type=click.IntRange(min=0), default=3, show_default=True, help="Examples of each kind to show."
+    )
+    return writing_options(limit(function))
+
+
+def writing_options(function: F) -> F:
+    """Where `write_changes` puts changes, for commands that have a `--limit` of their own."""
     for option in reversed(_OUTPUT_OPTIONS):
+        function = option(function)
+    return function
+
+
+def row_options(function: F) -> F:
+    """Where `write_rows` puts the rows that a command gives."""
+    for option in reversed(_ROW_OPTIONS):
         function = option(function)
     return function
 
@@ -247,23 +274,31 @@ def pairs(given: Sequence[str], option: str) -> dict[str, str]:
 
 
 def takes_stdout(given: Mapping[str, Any], *, as_json: bool) -> bool:
-    """Whether the changes themselves go to standard output, so that words go elsewhere. Refuses what can't be."""
+    """Whether the rows themselves go to standard output, so that words go elsewhere. Refuses what can't be."""
     taken = given["out"] in ("-", "/dev/stdout") or bool(given["out_format"] and not given["out"])
     if taken and as_json:
-        raise click.UsageError("--json and the changes can't both go to standard output: name a file with --out")
+        raise click.UsageError("--json and the rows can't both go to standard output: name a file with --out")
     if taken and given["out_format"] in ("parquet", "arrow") and sys.stdout.isatty():
         raise click.UsageError(f"{given['out_format']} is not for a terminal: name a file with --out, or pipe it on")
     return taken
 
 
 def write_changes(
-    changes: Changes, given: Mapping[str, Any], facts: RunFacts | None = None, renames: Mapping[str, str] | None = None
+    changes: Changes,
+    given: Mapping[str, Any],
+    facts: RunFacts | None = None,
+    renames: Mapping[str, str] | None = None,
+    *,
+    otherwise: str = "",
 ) -> None:
-    """Writes the files that a command was asked for: `--out` in its format and layout, `--html`, `--append`."""
+    """Writes the files that a command was asked for: `--out` in its format and layout, `--html`, `--append`.
+
+    A name of `--out` that names no format is refused, or in the format `otherwise`.
+    """
     from strandline.report import Out, append_changes, format_of, write_out
 
-    path, format_ = given["out"] or ("-" if given["out_format"] else ""), given["out_format"] or ""
-    if path and not format_ and format_of(path) == "changes" and given["layout"] == "changes":
+    path, format_ = target_of(given)
+    if path and not format_ and format_of(path, otherwise) == "changes" and given["layout"] == "changes":
         changes.save(path)
     elif path:
         out = Out(path, format_, given["layout"], given["sql_table"], given["dialect"], given["limit"])
@@ -273,3 +308,13 @@ def write_changes(
         write_out(changes.header, changes.tables(), page, facts, renames)
     if given["append_path"]:  # last: a run that failed after it would append the same changes when it is done again
         append_changes(changes, given["append_path"], layout=given["layout"])
+
+
+def target_of(given: Mapping[str, Any]) -> tuple[str, str]:
+    """The name and the format of `--out` and `--format`, each empty where it was not said."""
+    return given["out"] or ("-" if given["out_format"] else ""), given["out_format"] or ""
+
+
+def place(out: str) -> str:
+    """The name of `--out` in words."""
+    return "standard output" if out == "-" else out

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from strandline.cli.output import emit_json, pairs, plain, say
+from strandline.cli.output import emit_json, pairs, plain, say, takes_stdout, write_changes, writing_options
 from strandline.cli.store_access import flat, json_option, show_rows, tables_of, version_option
 from strandline.errors import ChangesError, InputError
 
@@ -156,25 +156,28 @@ def show(store: str, name: str, limit: int, as_json: bool, version: str, **how: 
 
 @whatif.command()
 @_on_a_what_if
-@click.option("--out", type=click.Path(), help="Save the change set in a folder.")
+@writing_options
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Changes to show.")
-def changes(store: str, name: str, out: str | None, limit: int, as_json: bool, version: str) -> int:
+def changes(store: str, name: str, limit: int, as_json: bool, version: str, **given: Any) -> int:
     """Shows what the what-if changes in the live relation below it. Exit 0: nothing, 1: something.
 
     \b
-    Example:
+    Examples:
       strandline whatif changes shop cut --json
+      strandline whatif changes shop cut --out cut.changes
     """
+    piped = takes_stdout(given, as_json=as_json)
     with _what_if(store, version, name) as held:
         changes = held.changes()
     summary = changes.summary()
-    if out:
-        changes.save(out)
+    write_changes(changes, {**given, "limit": limit}, otherwise="changes")
     if as_json:
-        emit_json({"inserted": summary.inserted, "updated": summary.updated, "deleted": summary.deleted, "out": out})
+        counts = {"inserted": summary.inserted, "updated": summary.updated, "deleted": summary.deleted}
+        emit_json({**counts, "out": given["out"]})
     else:
-        shown = changes.to_arrow().slice(0, limit)
-        show_rows(shown.column_names, (tuple(row.values()) for row in shown.to_pylist()))
+        if not piped:
+            shown = changes.to_arrow().slice(0, limit)
+            show_rows(shown.column_names, (tuple(row.values()) for row in shown.to_pylist()))
         say(f"{summary.inserted:,} inserted, {summary.updated:,} updated, {summary.deleted:,} deleted.")
     return 1 if summary.changed else 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from strandline.relations.formats import (
     ParquetRelation,
     catch_stream,
     delta_relation,
+    ends_a_line,
     find_files,
     find_objects,
     format_of_file,
@@ -52,6 +54,8 @@ from strandline.storage import is_object_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
 
 _OPENERS: dict[str, Callable[[Sequence[DataFile], str, ReadOptions], ParquetRelation | ScannedRelation]] = {
     "parquet": open_parquet,
@@ -177,6 +181,8 @@ def _open_stream(path: str, format: str | None, options: ReadOptions, spool: Spo
         kind = said_format(format) if format else format_of_file(caught)
         if kind in ("delta", "iceberg"):
             raise InputError(f"a {kind} table is a folder", doing=f"reading {name}", hint="Name the folder")
+        if kind == "csv" and not ends_a_line(caught):
+            logger.warning("%s ends within a line: see whether the command that writes to it came to its end", name)
         files = [DataFile(caught, os.path.getsize(caught))]
         if kind in _SPOOLED:
             relation = _SPOOLED[kind](files, name, options, spool)

@@ -59,11 +59,13 @@ class WrittenFile:
     bytes: int
 
 
-def format_of(path: str | Path) -> str:
-    """The format that a file's suffix names; CSV on standard output."""
+def format_of(path: str | Path, otherwise: str = "") -> str:
+    """The format that a file's suffix names, or `otherwise`; CSV on standard output."""
     if str(path) == STDOUT:
         return "csv"
     suffix = Path(path).suffix.lower()
+    if otherwise and suffix not in _SUFFIXES:
+        return otherwise
     if suffix not in _SUFFIXES:
         raise InputError(
             f"the suffix {suffix!r} names no format" if suffix else "the name has no suffix that names a format",

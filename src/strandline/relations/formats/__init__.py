@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
     from strandline.relations.formats.streams import (
         catch_stream,
+        ends_a_line,
         is_stream,
         naming_stream,
         shown_stream,
@@ -78,6 +79,7 @@ _HOMES = {
     "read_json": "strandline.relations.formats.json",
     "read_parquet": "strandline.relations.formats.parquet",
     "catch_stream": "strandline.relations.formats.streams",
+    "ends_a_line": "strandline.relations.formats.streams",
     "is_stream": "strandline.relations.formats.streams",
     "naming_stream": "strandline.relations.formats.streams",
     "delta_relation": "strandline.relations.formats.delta",
@@ -98,6 +100,7 @@ __all__ = [
     "ParquetRelation",
     "catch_stream",
     "delta_relation",
+    "ends_a_line",
     "find_files",
     "find_objects",
     "flowing_frame",

@@ -3,7 +3,7 @@
 A stream is put into a file of the spool first, which is then read as any other: its format is told by its content, and
 it goes with the spool. A pipe does not say whether its writer came to the end. What the content itself shows is
 refused: a stream without a byte, Parquet without a footer, Arrow without the mark of its end, packed bytes that
-break off.
+break off. Text that ends within a line may be whole, so that is said, and no error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from strandline.engine import Spool
 from strandline.errors import FormatError, InputError, StrandlineError
-from strandline.relations.formats.files import reading
+from strandline.relations.formats.files import is_packed, reading
 
 STANDARD_INPUT = "-"
 _CHUNK = 1 << 20
@@ -68,6 +68,15 @@ def catch_stream(path: str, spool: Spool) -> str:
         )
     _check_arrow_end(caught, size, path)
     return caught
+
+
+def ends_a_line(caught: str) -> bool:
+    """Whether text ends with the end of a line; of packed text that is not asked."""
+    if is_packed(caught):
+        return True
+    with open(caught, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() in (b"\n", b"\r", b"\x00")  # a null byte: the end of a line in UTF-16
 
 
 @contextmanager
