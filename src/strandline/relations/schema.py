@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from strandline.errors import FormatError, SchemaError
-from strandline.values import convert_text, is_plain_bytes, is_text, restored
+from strandline.values import convert_text, is_plain_bytes, is_text, restored, with_inner_types
 
 
 def relation_schema(schema: pa.Schema) -> pa.Schema:
@@ -31,17 +31,7 @@ def relation_type(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if pat.is_binary_view(kind):
         return pa.binary()
-    if pat.is_struct(kind):
-        return pa.struct([pa.field(field.name, relation_type(field.type)) for field in kind])
-    if pat.is_map(kind):
-        return pa.map_(relation_type(kind.key_type), relation_type(kind.item_type))
-    if pat.is_fixed_size_list(kind):
-        return pa.list_(relation_type(kind.value_type), kind.list_size)
-    if pat.is_large_list(kind) or pat.is_large_list_view(kind):
-        return pa.large_list(relation_type(kind.value_type))
-    if pat.is_list(kind) or pat.is_list_view(kind):
-        return pa.list_(relation_type(kind.value_type))
-    return kind
+    return with_inner_types(kind, relation_type)
 
 
 def check_names(names: Sequence[str], where: str, found: int | None = None) -> None:

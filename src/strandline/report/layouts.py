@@ -113,8 +113,6 @@ def _within(name: str, before: Any, after: Any, *, deep: bool) -> list[Differenc
 def _named(column: pa.ChunkedArray, values: Sequence[str]) -> dict[str, Flags]:
     """For each name the rows whose list holds it."""
     lists = column.combine_chunks()
-    if isinstance(lists, pa.ChunkedArray):
-        lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.nulls(0, column.type)
     flags = np.zeros((len(values), len(lists)), dtype=bool)
     places = pc.index_in(pc.list_flatten(lists), pa.array(values, pa.string())).fill_null(-1)
     ranks, parents = np.asarray(places, dtype=np.int64), np.asarray(pc.list_parent_indices(lists), dtype=np.int64)

@@ -243,10 +243,7 @@ def decode_first(key: bytes, types: Sequence[pa.DataType]) -> int | bytes | None
 
 def _encode_column(column: pa.ChunkedArray, *, last: bool) -> Any:
     """Bytes of equal width as a numpy array of rows, others as an Arrow array of binary."""
-    canonical = comparable(column)
-    array = canonical.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.nulls(0, canonical.type)
+    array = comparable(column).combine_chunks()
     kind = array.type
     if pt.is_boolean(kind):
         return np.asarray(array.cast(pa.uint8())).reshape(-1, 1)

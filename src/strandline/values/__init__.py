@@ -1,7 +1,7 @@
 """What a value is: types and where they meet, equality, encodings, text, SQL expressions, signatures, matching."""
 
 from strandline.values.arrow_conditions import arrow_condition
-from strandline.values.encoding import no_rows, plain, plain_schema, plain_type, restore, restored
+from strandline.values.encoding import no_rows, plain, plain_schema, plain_type, restore, restored, with_inner_types
 from strandline.values.equality import Column, Flags, comparable, unequal
 from strandline.values.expressions import (
     Condition,
@@ -156,4 +156,5 @@ __all__ = [
     "unequal",
     "unsteady_calls",
     "validity",
+    "with_inner_types",
 ]

@@ -7,6 +7,7 @@ the empty table of any schema.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,24 @@ def plain_type(type_: pa.DataType) -> pa.DataType:
         return pa.list_(_plain_field(type_.value_field))
     if isinstance(type_, pa.BaseExtensionType) and plain_type(type_.storage_type) != type_.storage_type:
         return plain_type(type_.storage_type)
+    return type_
+
+
+def with_inner_types(type_: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A nested type with each of its inner types changed, and nullable; one that is not nested stays as it is.
+
+    Fields of structs keep their names, all others get Arrow's own. List views become lists.
+    """
+    if pt.is_struct(type_):
+        return pa.struct([pa.field(field.name, change(field.type)) for field in type_])
+    if pt.is_map(type_):
+        return pa.map_(change(type_.key_type), change(type_.item_type))
+    if pt.is_fixed_size_list(type_):
+        return pa.list_(change(type_.value_type), type_.list_size)
+    if pt.is_large_list(type_) or pt.is_large_list_view(type_):
+        return pa.large_list(change(type_.value_type))
+    if pt.is_list(type_) or pt.is_list_view(type_):
+        return pa.list_(change(type_.value_type))
     return type_
 
 

@@ -357,7 +357,4 @@ def _flags(column: Any) -> Flags:
 
 
 def _one(column: Column) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-        return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return column
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.errors import SchemaError, extra
-from strandline.values.encoding import plain_type, restore
+from strandline.values.encoding import plain_type, restore, with_inner_types
 from strandline.values.type_unification import is_plain_bytes, is_plain_text
 
 if TYPE_CHECKING:
@@ -111,16 +111,4 @@ def _spark_struct(type_: pa.StructType) -> pa.DataType:
 
 
 def _nanosecond_times(type_: pa.DataType) -> pa.DataType:
-    if pt.is_time(type_):
-        return pa.time64("ns")
-    if pt.is_struct(type_):
-        return pa.struct([field.with_type(_nanosecond_times(field.type)) for field in type_])
-    if pt.is_map(type_):
-        return pa.map_(_nanosecond_times(type_.key_type), _nanosecond_times(type_.item_type))
-    if pt.is_fixed_size_list(type_):
-        return pa.list_(_nanosecond_times(type_.value_type), type_.list_size)
-    if pt.is_list(type_):
-        return pa.list_(_nanosecond_times(type_.value_type))
-    if pt.is_large_list(type_):
-        return pa.large_list(_nanosecond_times(type_.value_type))
-    return type_
+    return pa.time64("ns") if pt.is_time(type_) else with_inner_types(type_, _nanosecond_times)

@@ -208,18 +208,13 @@ def conflict_table(reader: WhatIfReader) -> pa.Table:
 
 def _structs(rows: pa.Table, there: Flags) -> pa.Array:
     """Rows as structs, null where there is none."""
-    arrays = [_combined(column) for column in rows.columns]
+    arrays = [column.combine_chunks() for column in rows.columns]
     return pa.StructArray.from_arrays(arrays, fields=list(rows.schema), mask=pa.array(~there))
 
 
 def _or_nulls(rows: pa.Table, places: Numbers) -> pa.Table:
     """Rows at these positions, nulls where that is −1."""
     return rows.take(pa.array(places, mask=places < 0))
-
-
-def _combined(column: pa.ChunkedArray) -> pa.Array:
-    array = column.combine_chunks()
-    return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
 
 
 def what_if_changes(reader: WhatIfReader) -> ChangeSet:

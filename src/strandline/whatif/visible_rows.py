@@ -49,8 +49,6 @@ def _pieces(
 ) -> Iterator[tuple[pa.Array, Numbers, pa.Array]]:
     """Each chunk of a column with its own places and values."""
     whole = values.combine_chunks()
-    if isinstance(whole, pa.ChunkedArray):
-        whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], values.type)
     start, first = 0, 0
     for chunk in base.chunks:
         end = int(np.searchsorted(places, start + len(chunk)))

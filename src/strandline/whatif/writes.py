@@ -99,7 +99,7 @@ class DifferentialWriter:
         fresh = signatures(affected.rows.filter(pa.array(~here)), self.schema.names)
         standing = cast(pa.Table, own).take(pa.array(affected.source[here]))
         close(self.opened, standing)
-        both = pa.concat_arrays([fresh, _combined(standing.column(SIGNATURE))])
+        both = pa.concat_arrays([fresh, standing.column(SIGNATURE).combine_chunks()])
         order = np.empty(len(here), dtype=np.int64)
         order[~here] = np.arange(len(fresh))
         order[here] = np.arange(len(fresh), len(here))
@@ -232,11 +232,6 @@ def uncovered(chosen: WhatIfSelection, leaving: Tuples, new: pa.Table | None, sc
     freed = {*encode_keys(leaving.rows, schema.key)} - {*(encode_keys(new, schema.key) if new is not None else ())}
     keys = encode_keys(chosen.hidden.rows, schema.key)
     return chosen.hidden.take(np.array([key in freed for key in keys], dtype=np.bool_))
-
-
-def _combined(column: pa.ChunkedArray) -> pa.Array:
-    array = column.combine_chunks()
-    return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
 
 
 def apply(opened: OpenWhatIf, changes: Changes | ChangeSet, *, lenient: bool) -> int:

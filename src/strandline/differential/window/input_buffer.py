@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strandline.differential.window.options import WindowOptions
-from strandline.values import plain_layout
+from strandline.values import plain_layout, with_inner_types
 
 
 @dataclass(frozen=True)
@@ -106,17 +106,9 @@ def _takeable(type_: pa.DataType) -> pa.DataType:
         return _takeable(type_.value_type)
     if types.is_dictionary(type_) and _takeable(type_.value_type) != type_.value_type:
         return _takeable(type_.value_type)
-    if types.is_map(type_):
-        return pa.map_(_takeable(type_.key_type), _takeable(type_.item_type))
-    if types.is_fixed_size_list(type_):
-        return pa.list_(_takeable(type_.value_type), type_.list_size)
-    if types.is_list(type_):
-        return pa.list_(_takeable(type_.value_type))
-    if types.is_large_list(type_) or types.is_list_view(type_) or types.is_large_list_view(type_):
+    if types.is_list_view(type_):
         return pa.large_list(_takeable(type_.value_type))
-    if types.is_struct(type_):
-        return pa.struct([field.with_type(_takeable(field.type)) for field in type_])
-    return type_
+    return with_inner_types(type_, _takeable)
 
 
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -20,6 +20,7 @@ from strandline.relations.relation import Relation
 from strandline.relations.schema import check_names, relation_schema, with_types
 from strandline.relations.spooled import spool_batches
 from strandline.storage import is_object_url, list_objects, open_version
+from strandline.values import with_inner_types
 
 if TYPE_CHECKING:
     from strandline.relations.formats.iceberg_folder import IcebergFolderCatalog
@@ -229,13 +230,9 @@ def _small(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if pat.is_large_binary(kind):
         return pa.binary()
-    if pat.is_struct(kind):
-        return pa.struct([pa.field(field.name, _small(field.type)) for field in kind])
-    if pat.is_map(kind):
-        return pa.map_(_small(kind.key_type), _small(kind.item_type))
-    if pat.is_list(kind) or pat.is_large_list(kind):
+    if pat.is_large_list(kind):
         return pa.list_(_small(kind.value_type))
-    return kind
+    return with_inner_types(kind, _small)
 
 
 def metadata_number(name: str) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from strandline.relations.read_options import ReadOptions
 from strandline.relations.relation import ScannedRelation
 from strandline.relations.scan import Scan, schema_from_text, schema_to_text
 from strandline.relations.schema import check_names, one_schema, with_types
+from strandline.values import with_inner_types
 
 # Pieces of this size are parsed, and become parts; the lines of one are held in memory.
 _CHUNK = 16 << 20
@@ -158,7 +159,7 @@ def _bad_line(path: str, first: int, chunk: bytes, message: str) -> FormatError:
 
 def _text_for_times(kind: pa.DataType) -> pa.DataType:
     """pyarrow takes some strings for times; here JSON strings are text."""
-    return _mapped(kind, lambda leaf: pa.string() if pat.is_timestamp(leaf) else leaf)
+    return pa.string() if pat.is_timestamp(kind) else with_inner_types(kind, _text_for_times)
 
 
 def _is_open(kind: pa.DataType) -> bool:
@@ -168,12 +169,4 @@ def _is_open(kind: pa.DataType) -> bool:
 
 def _settled(kind: pa.DataType) -> pa.DataType:
     """What never had a value is text."""
-    return _mapped(kind, lambda leaf: pa.string() if pat.is_null(leaf) else leaf)
-
-
-def _mapped(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    if pat.is_struct(kind):
-        return pa.struct([pa.field(field.name, _mapped(field.type, change)) for field in kind])
-    if pat.is_list(kind):
-        return pa.list_(_mapped(kind.value_type, change))
-    return change(kind)
+    return pa.string() if pat.is_null(kind) else with_inner_types(kind, _settled)

@@ -124,8 +124,6 @@ def _steps(values: pa.ChunkedArray) -> npt.NDArray[Any]:
 
 def _unscaled(values: pa.ChunkedArray) -> npt.NDArray[Any]:
     whole = values.cast(pa.decimal128(38, values.type.scale)).combine_chunks()
-    if isinstance(whole, pa.ChunkedArray):
-        whole = whole.chunk(0)
     whole = pc.fill_null(whole, pa.scalar(Decimal(0), whole.type))
     halves = np.frombuffer(whole.buffers()[1], dtype=np.int64).reshape(-1, 2)[whole.offset : whole.offset + len(whole)]
     low, high = halves[:, 0].copy(), halves[:, 1]
