@@ -35,7 +35,7 @@ from strandline.changes.project import projected_header
 from strandline.changes.restrict import restricted_header
 from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds
 from strandline.engine import INLINE_LIMIT, Spool
-from strandline.relations import open_relation
+from strandline.relations import names_of, open_relation
 from strandline.values import ArrowRows, parse_condition
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Changes(ArrowRows):
 
         `table` is a path or a `DeltaTable`. Events of one key collapse, once they prove to be the story of one row.
         """
-        return Changes.of(cdf_changes(table, since, until, [key] if isinstance(key, str) else list(key)))
+        return Changes.of(cdf_changes(table, since, until, names_of(key)))
 
     @staticmethod
     def from_debezium(source: Any, *, key: str | Sequence[str], schema: pa.Schema | None = None) -> Changes:
@@ -126,7 +126,7 @@ class Changes(ArrowRows):
 
         They need whole before images. `schema` says the types, which JSON does not; without one they are inferred.
         """
-        return Changes.of(debezium_changes(source, [key] if isinstance(key, str) else list(key), schema))
+        return Changes.of(debezium_changes(source, names_of(key), schema))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the set to the folder `path`, as a whole or not at all."""
@@ -327,7 +327,7 @@ class Changes(ArrowRows):
         self, key: str | Sequence[str], *, runner: str = "auto", session: SparkSession | None = None
     ) -> Changes:
         """The same changes by key. Needs at most one row added and one removed for each key."""
-        names = [key] if isinstance(key, str) else list(key)
+        names = names_of(key)
         call = Call("to_keyed", keyed_again(self.header, names), {"key": names})
         return self._by_value(call, self.header.counts.unchanged, runner, session, names)
 

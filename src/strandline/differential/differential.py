@@ -22,7 +22,7 @@ from strandline.differential import cost
 from strandline.differential.cost import choose_algorithm
 from strandline.differential.folded_keys import keys_made_one
 from strandline.differential.merge import merge
-from strandline.differential.options import DiffKeywords, DiffOptions, names_of, options_from
+from strandline.differential.options import DiffKeywords, DiffOptions, options_from
 from strandline.differential.partitioned_hash import partitioned_hash
 from strandline.differential.plan import (
     DiffPlan,
@@ -52,6 +52,7 @@ from strandline.differential.state_build import sign_relation
 from strandline.differential.window_diff import WindowMessages, window_diff, window_messages
 from strandline.engine import Spool
 from strandline.errors import GuardTripped, InputError, KeysError, SchemaError, StateError
+from strandline.relations import names_of
 from strandline.values import kind_of, plain_schema, scheme_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,14 @@ from strandline.changes import show
 from strandline.differential.comparators import Comparator
 from strandline.engine import Spool
 from strandline.errors import KeysError
-from strandline.relations import DatabaseRelation, Relation, read_relation, read_scan, share_state, spool_batches
+from strandline.relations import (
+    DatabaseRelation,
+    Relation,
+    read_relation,
+    relation_batches,
+    share_state,
+    spool_batches,
+)
 
 Folding = Mapping[str, Comparator]
 
@@ -40,9 +47,8 @@ def fold_relations(
 
 
 def _folded(relation: Relation, rules: Folding) -> Iterator[pa.RecordBatch]:
-    for split in relation.parts([]):
-        for batch in read_scan(split.scan, relation.schema.names):
-            yield from _fold(pa.Table.from_batches([batch]), rules).to_batches()
+    for batch in relation_batches(relation):
+        yield from _fold(pa.Table.from_batches([batch]), rules).to_batches()
 
 
 def _fold(table: pa.Table, rules: Folding) -> pa.Table:

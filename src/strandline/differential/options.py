@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from strandline.differential.window import WindowOptions
 from strandline.errors import InputError, did_you_mean
-from strandline.relations import ReadOptions
+from strandline.relations import ReadOptions, names_of
 from strandline.values import DEFAULT_SEED, MAXIMUM_BITS, MINIMUM_BITS
 
 ALGORITHMS = ("auto", "merge", "hash", "kb", "kbp", "window")
@@ -185,13 +185,6 @@ def options_from(given: Mapping[str, Any]) -> DiffOptions:
         if values.get(name) is not None:
             values[name] = share(values[name])
     return DiffOptions(**values)
-
-
-def names_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    """One name or several."""
-    if given is None:
-        return ()
-    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def size(given: int | str) -> int:

@@ -18,17 +18,14 @@ from strandline.pages import (
     CommitNumber,
     Entry,
     Json,
-    LogicalPage,
     PageRef,
     TableEntry,
     TableId,
     VersionObject,
-    decode_key,
-    decode_page,
-    decode_ref,
-    encode_key,
+    decode_entry,
+    decode_table_entry,
+    encode_item,
     encode_page,
-    encode_ref,
 )
 from strandline.storage import JsonRecord
 
@@ -245,22 +242,16 @@ def check_format(body: Json, where: str) -> None:
 
 def changes_to_json(one: StateChanges) -> Json:
     """A state's part of the index."""
-    headers = [
-        [h.domain, h.changed, h.name, encode_page(h.record), encode_ref(h.root), h.next_page, h.sequence]
-        for h in one.headers.values()
-    ]
-    entries = [[domain, [_entry_to_json(entry) for entry in rows]] for domain, rows in one.entries.items()]
+    headers = [[header.domain, *encode_item(header)] for header in one.headers.values()]
+    entries = [[domain, [[e.number, *encode_item(e)] for e in rows]] for domain, rows in one.entries.items()]
     return {"headers": headers, "entries": entries}
 
 
 def changes_from_json(body: Json) -> StateChanges:
     """The reverse of `changes_to_json`."""
-    headers = [
-        TableEntry(TableId(r[0]), r[1], r[2], decode_page(r[3]), decode_ref(r[4]), r[5], r[6]) for r in body["headers"]
-    ]
+    headers = [decode_table_entry(row[0], row[0], row) for row in body["headers"]]
     entries = {
-        TableId(domain): tuple(_entry_from_json(TableId(domain), row) for row in rows)
-        for domain, rows in body["entries"]
+        TableId(domain): tuple(decode_entry(domain, row[0], row) for row in rows) for domain, rows in body["entries"]
     }
     return StateChanges({header.domain: header for header in headers}, entries)
 
@@ -292,20 +283,6 @@ def _version_from_json(body: Json) -> VersionFacts:
     return VersionFacts(
         body["object"], body["name"], body["commit"], body["swap"], _key_from_json(body["base"]), tuple(snapshots),
         tuple(body["log"]),
-    )  # fmt: skip
-
-
-def _entry_to_json(one: Entry) -> Json:
-    return [
-        one.number, one.changed, encode_page(one.base), encode_page(one.overlay), one.rows, encode_key(one.least),
-        encode_key(one.greatest), int(one.directory), one.note,
-    ]  # fmt: skip
-
-
-def _entry_from_json(domain: TableId, r: Json) -> Entry:
-    return Entry(
-        domain, LogicalPage(r[0]), r[1], decode_page(r[2]), decode_page(r[3]), r[4], decode_key(r[5]),
-        decode_key(r[6]), bool(r[7]), r[8],
     )  # fmt: skip
 
 

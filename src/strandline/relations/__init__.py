@@ -40,6 +40,7 @@ from strandline.relations.exchange import (
     can_be_ordered,
     exchange_by_range,
     exchange_rows,
+    gathered,
     groups_of,
     in_order_of,
     sample_bounds,
@@ -61,7 +62,7 @@ from strandline.relations.formats import (
 from strandline.relations.inputs import open_relation, retype, with_empty
 from strandline.relations.key_ranges import KeyRange, clustering_of, cut_ranges, inside
 from strandline.relations.read_options import ReadOptions, arrow_type
-from strandline.relations.reader import read_relation, read_scan, read_table, register_reader
+from strandline.relations.reader import read_relation, read_scan, read_table, register_reader, relation_batches
 from strandline.relations.relation import Bounds, Relation, ScannedRelation, Split
 from strandline.relations.scan import (
     Scan,
@@ -71,7 +72,7 @@ from strandline.relations.scan import (
     table_from_text,
     table_to_text,
 )
-from strandline.relations.schema import check_names, conform, convert, relation_schema, relation_type
+from strandline.relations.schema import check_names, conform, convert, names_of, relation_schema, relation_type
 from strandline.relations.shuffle import BUCKET_SCANS, run_exchanged
 from strandline.relations.spooled import SpooledRelation, spool_batches
 from strandline.relations.statistics import moment
@@ -117,6 +118,7 @@ __all__ = [
     "fill_variables",
     "find_objects",
     "flowing_frame",
+    "gathered",
     "groups_of",
     "held_columns",
     "iceberg_catalog",
@@ -129,6 +131,7 @@ __all__ = [
     "merged",
     "metadata_file",
     "moment",
+    "names_of",
     "no_table",
     "open_relation",
     "own_batch",
@@ -138,6 +141,7 @@ __all__ = [
     "read_scan",
     "read_table",
     "register_reader",
+    "relation_batches",
     "relation_over",
     "relation_schema",
     "relation_type",

@@ -55,6 +55,12 @@ def read_relation(relation: Relation, columns: Sequence[str] | None = None) -> p
     return whole if columns is None else whole.select(list(columns))
 
 
+def relation_batches(relation: Relation) -> Iterator[pa.RecordBatch]:
+    """The rows of a relation in file order, a batch at a time; only what is asked for is read."""
+    for part in relation.parts(()):
+        yield from read_scan(part.scan)
+
+
 def scan_schema(scan: Scan, columns: Sequence[str] | None = None) -> pa.Schema:
     """The schema that `read_scan` gives."""
     if columns is None:

@@ -34,6 +34,13 @@ def relation_type(kind: pa.DataType) -> pa.DataType:
     return with_inner_types(kind, relation_type)
 
 
+def names_of(given: str | Iterable[str] | None) -> tuple[str, ...]:
+    """One name, several, or none."""
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
 def check_names(names: Sequence[str], where: str, found: int | None = None) -> None:
     """Refuses a source with no columns, with two of one name, or with another number of columns `found` than names."""
     counts = Counter(names)

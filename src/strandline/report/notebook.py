@@ -5,13 +5,11 @@ Every value passes through `safe`: whatever it holds, it is text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 
 from strandline.changes import Changes
 from strandline.differential import Differential
-from strandline.relations import Relation, read_scan
+from strandline.relations import Relation, relation_batches
 from strandline.report.examples import shortened
 from strandline.report.html import EXAMPLES, html_report, safe
 from strandline.report.positions import positions_by_key
@@ -63,17 +61,12 @@ def changes_page(changes: Changes, limit: int = EXAMPLES) -> str:
 def first_rows(relation: Relation, count: int = SHOWN) -> pa.Table:
     """The first rows of a relation; no more of its parts is read than that takes."""
     found, rows = [], 0
-    for batch in _batches(relation):
+    for batch in relation_batches(relation):
         found.append(batch)
         rows += batch.num_rows
         if rows >= count:
             break
     return pa.Table.from_batches(found, relation.schema).slice(0, count) if found else no_rows(relation.schema)
-
-
-def _batches(relation: Relation) -> Iterator[pa.RecordBatch]:
-    for split in relation.parts([]):
-        yield from read_scan(split.scan, relation.schema.names)
 
 
 def _cell(value: object) -> str:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.errors import AlreadyExists, NotFound
-from strandline.relations import Relation, Scan, ScannedRelation, read_relation, register_reader
+from strandline.relations import Relation, Scan, ScannedRelation, gathered, read_relation, register_reader
 from strandline.spark_source.options import WriteRequest
 from strandline.storage import Storage, open_storage, retried
 from strandline.store import ATTEMPTS, Store
@@ -68,7 +68,7 @@ def stage(storage: Storage, job: str, place: tuple[int, int], rows: Iterable[pa.
     partition, slot = place
     staged = StagedAttempt(job, partition, slot)
     try:
-        for table in _tables(rows):
+        for table in gathered(rows, CHUNK_BYTES):
             slot, size = _put(storage, staged, table)
             staged = StagedAttempt(job, partition, slot, (*staged.chunks, (len(table), size)))
     except BaseException:
@@ -128,19 +128,6 @@ def _put(storage: Storage, staged: StagedAttempt, table: pa.Table) -> tuple[int,
                 return slot, len(data)
             else:
                 raise
-
-
-def _tables(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    waiting: list[pa.RecordBatch] = []
-    size = 0
-    for batch in rows:
-        waiting.append(batch)
-        size += batch.nbytes
-        if size >= CHUNK_BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
 
 
 def _chunks_of_slot(storage: Storage, job: str, partition: int, slot: int) -> list[str]:

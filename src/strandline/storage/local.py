@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import hashlib
 import mmap
 import os
 import threading
@@ -31,10 +30,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import partial
 from pathlib import Path
 
-from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost, Unanswered
+from strandline.errors import AlreadyExists, NotFound, StorageError, Unanswered
 from strandline.storage.durable_file import flush, write_flushed, write_pieces
 from strandline.storage.file_lock import check_system
-from strandline.storage.seam import Storage, Stored, Token, checked_name, require_auditing
+from strandline.storage.seam import Storage, Stored, Token, checked_name, require_auditing, swap_lost, token_of
 from strandline.storage.swap_folder import SwapFolder
 from strandline.storage.threads import together
 from strandline.storage.turns import Turns
@@ -124,7 +123,7 @@ class LocalStorage:
         if self._refused:
             self._flush_refused("reading", name)
         value = self.get(name)
-        return Stored(value, _token(value))
+        return Stored(value, token_of(value))
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
         with _refusals("reading", name), open(self.path(name), "rb") as file:
@@ -174,14 +173,14 @@ class LocalStorage:
         with _refusals("swapping", name):
             while not self._swap(files, path, expected, value, end):
                 continue  # the right to swap was taken away: nothing was changed
-        return _token(value)
+        return token_of(value)
 
     def _swap(self, files: Sequence[Path], path: Path, expected: Token | None, value: bytes, end: float) -> bool:
         self._ensure_folder(path.parent)
         name = path.relative_to(self._root)
         with self._swaps.held(end) as folder:
             if self._current_token(path) != expected:
-                raise SwapLost(f"{name} holds another value than expected", doing=f"swapping {name}")
+                raise swap_lost(str(name))
             try:
                 with self._swaps.successor(folder, value) as successor:
                     self._flush_before_swap(successor, files)
@@ -259,7 +258,7 @@ class LocalStorage:
 
     def _current_token(self, path: Path) -> Token | None:
         try:
-            return _token(_read_file(str(path)))
+            return token_of(_read_file(str(path)))
         except FileNotFoundError:
             return None
 
@@ -299,10 +298,6 @@ class LocalStorage:
                 self._flush_folder(folder)
                 with self._mutex:
                     self._refused.discard(folder)
-
-
-def _token(value: bytes) -> Token:
-    return Token(hashlib.blake2b(value, digest_size=16).hexdigest())
 
 
 def _read_file(path: str) -> bytes:

@@ -7,12 +7,11 @@ Names are never used twice, so an object is in one place only.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Iterator, Mapping
 
-from strandline.errors import AlreadyExists, NotFound, SwapLost
-from strandline.storage.seam import Storage, Stored, Token, checked_name, require_auditing
+from strandline.errors import AlreadyExists, NotFound
+from strandline.storage.seam import Storage, Stored, Token, checked_name, require_auditing, swap_lost, token_of
 
 
 class MemoryStorage:
@@ -34,7 +33,7 @@ class MemoryStorage:
 
     def get_with_token(self, name: str) -> Stored:
         value = self.get(name)
-        return Stored(value, _token(value))
+        return Stored(value, token_of(value))
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
         return self.get(name)[start : start + length]
@@ -52,10 +51,10 @@ class MemoryStorage:
     def compare_and_swap(self, name: str, expected: Token | None, value: bytes) -> Token:
         with self._mutex:
             current = self.objects.get(checked_name(name))
-            if (None if current is None else _token(current)) != expected:
-                raise SwapLost(f"{name} holds another value than expected", doing=f"swapping {name}")
+            if (None if current is None else token_of(current)) != expected:
+                raise swap_lost(name)
             self.objects[name] = bytes(value)
-            return _token(value)
+            return token_of(value)
 
     def delete(self, name: str) -> None:
         with self._mutex:
@@ -64,10 +63,6 @@ class MemoryStorage:
     def list(self, prefix: str) -> Iterator[str]:
         require_auditing()
         return iter(sorted(name for name in self.objects if name.startswith(prefix)))
-
-
-def _token(value: bytes) -> Token:
-    return Token(hashlib.blake2b(value, digest_size=16).hexdigest())
 
 
 class OverlayStorage:

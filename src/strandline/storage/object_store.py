@@ -15,7 +15,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from strandline.errors import AlreadyExists, NotFound, StorageError, StrandlineError, SwapLost, Unanswered
 from strandline.storage.object_file import refusal
-from strandline.storage.seam import Stored, Token, checked_name, require_auditing
+from strandline.storage.seam import Stored, Token, checked_name, require_auditing, swap_lost
 from strandline.storage.threads import together
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class ObjectStorage:
         except (AlreadyExists, SwapLost) as error:
             return self._answer_lost(name, value, error)
         except NotFound as error:
-            raise _lost(name) from error
+            raise swap_lost(name) from error
         except StorageError as error:
             # The request may be on its way still: the caller must not undo anything before it has settled
             # this.
@@ -97,9 +97,9 @@ class ObjectStorage:
         try:
             stored = self.get_with_token(name)
         except NotFound:
-            raise _lost(name) from error
+            raise swap_lost(name) from error
         if stored.value != value:
-            raise _lost(name) from error
+            raise swap_lost(name) from error
         return stored.token
 
     def delete(self, name: str) -> None:
@@ -117,10 +117,6 @@ class ObjectStorage:
                 for meta in chunk:
                     if meta["path"].startswith(prefix):
                         yield meta["path"]
-
-
-def _lost(name: str) -> SwapLost:
-    return SwapLost(f"{name} holds another value than expected", doing=f"swapping {name}")
 
 
 def _token(e_tag: str | None, name: str) -> Token:
@@ -142,6 +138,6 @@ def _refusals(doing: str, name: str) -> Iterator[None]:
     except AlreadyExistsError as error:
         raise AlreadyExists(f"{name} exists already", doing=f"{doing} {name}") from error
     except PreconditionError as error:
-        raise SwapLost(f"{name} holds another value than expected", doing=f"{doing} {name}") from error
+        raise swap_lost(name) from error
     except (BaseError, OSError) as error:
         raise refusal(error, f"{doing} {name}") from error

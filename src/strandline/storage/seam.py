@@ -13,6 +13,7 @@ lose data. It raises unless it is called inside `with auditing():`.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import NewType, Protocol
 
-from strandline.errors import InputError, StorageError
+from strandline.errors import InputError, StorageError, SwapLost
 
 Token = NewType("Token", str)
 """Identifies one value of one object, for `compare_and_swap`."""
@@ -100,6 +101,16 @@ def require_auditing() -> None:
             doing="listing a store's objects",
             hint="What may be deleted is proved by commit numbers, never by what a listing shows",
         )
+
+
+def token_of(value: bytes) -> Token:
+    """The token of a value where the backend has none of its own: what it holds."""
+    return Token(hashlib.blake2b(value, digest_size=16).hexdigest())
+
+
+def swap_lost(name: str) -> SwapLost:
+    """The refusal of a swap whose object holds another value than expected."""
+    return SwapLost(f"{name} holds another value than expected", doing=f"swapping {name}")
 
 
 def checked_name(name: str) -> str:

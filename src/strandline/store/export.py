@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from strandline.errors import InputError, extra
-from strandline.relations import Relation, iceberg_catalog, read_scan
+from strandline.relations import Relation, iceberg_catalog, read_scan, relation_batches
 from strandline.tables import TableRelation
 
 EXPORTS = ("parquet", "delta", "iceberg")
@@ -81,9 +81,7 @@ def _to_iceberg(relation: Relation, path: str) -> None:
 
 
 def _batches(relation: Relation) -> Iterator[pa.RecordBatch]:
-    for split in relation.parts([]):
-        for batch in read_scan(split.scan, relation.schema.names):
-            yield batch.cast(relation.schema)
+    return (batch.cast(relation.schema) for batch in relation_batches(relation))
 
 
 def _chained(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:

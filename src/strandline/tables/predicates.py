@@ -10,7 +10,7 @@ never too few. A condition that chooses single keys is never computed, so it is 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -27,20 +27,13 @@ from strandline.storage import cached_property
 from strandline.tables.incoming_rows import exact_array, is_held
 from strandline.tables.keys import after_prefix, encode_key
 from strandline.tables.schema import TableSchema
-from strandline.values import is_plain_text, load_sqlglot, parse_duckdb
+from strandline.values import conjuncts, is_plain_text, load_sqlglot, parse_duckdb
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
     from strandline.values import Condition
     from strandline.values import Expression as Checked
-
-
-def names_of(key: str | Sequence[str] | None) -> tuple[str, ...]:
-    """One name, several, or none."""
-    if key is None:
-        return ()
-    return (key,) if isinstance(key, str) else tuple(key)
 
 
 def literal(value: Any, field: pa.Field, doing: str) -> pa.Array:
@@ -222,7 +215,7 @@ class _Known:
         self.least: dict[str, Any] = {}
         self.greatest: dict[str, Any] = {}
         self.exact = condition.outline is not None
-        for part in _conjuncts(condition.outline) if condition.outline is not None else ():
+        for part in conjuncts(condition.outline) if condition.outline is not None else ():
             if not self._learn(part):
                 self.exact = False
 
@@ -302,18 +295,6 @@ class _Known:
         if isinstance(node, exp.Boolean):
             return _fitting(node.this, kind)
         return None
-
-
-def _conjuncts(tree: exp.Expression) -> Iterator[exp.Expression]:
-    from sqlglot import exp
-
-    if isinstance(tree, exp.And):
-        yield from _conjuncts(tree.this)
-        yield from _conjuncts(tree.expression)
-    elif isinstance(tree, exp.Paren):
-        yield from _conjuncts(tree.this)
-    else:
-        yield tree
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from strandline.changes import Changes, ChangeSet, difference
 from strandline.errors import EngineError, InputError, InUse, StorageError, StrandlineError
 from strandline.pages import CommitNumber, Mode, ReadView, Transaction, Version, refuse_own_name
-from strandline.relations import arrow_type
+from strandline.relations import arrow_type, names_of
 from strandline.tables.bulk_pages import WriteMode
 from strandline.tables.bulk_write import LargeWrites
 from strandline.tables.incoming_rows import check_distinct, fitted, in_order, taken_keys
@@ -27,7 +27,7 @@ from strandline.tables.open_tables import OpenTables
 from strandline.tables.page import check_storable
 from strandline.tables.page_cache import PageCache
 from strandline.tables.page_rewrite import load
-from strandline.tables.predicates import literal, names_of, repeat
+from strandline.tables.predicates import literal, repeat
 from strandline.tables.row_changes import PendingWrites, UpdateStatement
 from strandline.tables.schema import NAMED, WHAT_IFS, new_table_schema, renamed, widened, with_column
 from strandline.tables.update import (

@@ -6,6 +6,7 @@ from strandline.values.equality import Column, Flags, comparable, unequal
 from strandline.values.expressions import (
     Condition,
     Expression,
+    conjuncts,
     free_name,
     in_sql_type,
     is_aggregate,
@@ -101,6 +102,7 @@ __all__ = [
     "common_type",
     "comparable",
     "compare_exactly",
+    "conjuncts",
     "convert_text",
     "first_occurrences",
     "fixed_width",

@@ -186,6 +186,18 @@ def parse_query(sql: str, doing: str, dialect: str = "duckdb") -> Any:
     return trees[0]
 
 
+def conjuncts(tree: Any) -> Iterator[Any]:
+    """The terms of a conjunction, however it is nested; a tree that is none is its only term."""
+    from sqlglot import exp
+
+    inner = tree.unnest()
+    if isinstance(inner, exp.And):
+        yield from conjuncts(inner.this)
+        yield from conjuncts(inner.expression)
+    else:
+        yield inner
+
+
 _SHOWN = 200
 
 

@@ -160,7 +160,7 @@ def item_pages(item: Item) -> tuple[PageRef, ...]:
 
 def encode_node(node: Node) -> bytes:
     """The node as stored."""
-    slots = [[slot, *_encode_item(item)] for slot, item in sorted(node.slots.items())]
+    slots = [[slot, *encode_item(item)] for slot, item in sorted(node.slots.items())]
     return seal("node", [node.domain, node.level, node.first, slots])
 
 
@@ -211,7 +211,8 @@ def decode_key(text: str | None) -> bytes | None:
     return None if text is None else text.encode("latin-1")
 
 
-def _encode_item(item: Item) -> list[Json]:
+def encode_item(item: Item) -> list[Json]:
+    """What a slot holds; its row in a node, and in a dump, begins with its number."""
     if isinstance(item, NodeRef):
         return [encode_ref(item)]
     if isinstance(item, TableEntry):
@@ -232,15 +233,17 @@ def _child(_domain: int, _number: int, row: Json) -> Item:
     return ref
 
 
-def _entry(domain: int, number: int, row: Json) -> Item:
+def decode_entry(domain: int, number: int, row: Json) -> Entry:
+    """An entry from its row."""
     return Entry(
         TableId(domain), LogicalPage(number), row[1], decode_page(row[2]), decode_page(row[3]), row[4],
         decode_key(row[5]), decode_key(row[6]), bool(row[7]), row[8],
     )  # fmt: skip
 
 
-def _domain_entry(_domain: int, number: int, row: Json) -> Item:
+def decode_table_entry(_domain: int, number: int, row: Json) -> TableEntry:
+    """A table's entry from its row."""
     return TableEntry(TableId(number), row[1], row[2], decode_page(row[3]), decode_ref(row[4]), row[5], row[6])
 
 
-_DECODERS = (_child, _entry, _domain_entry)
+_DECODERS = (_child, decode_entry, decode_table_entry)

@@ -19,7 +19,6 @@ from strandline.views.definition.definition import (
     QualifiedColumn,
     Shape,
     ViewDefinition,
-    conjuncts,
     sql_text,
     unqualified,
 )
@@ -50,7 +49,6 @@ __all__ = [
     "at_instants",
     "clock_rows",
     "computed",
-    "conjuncts",
     "define",
     "equalities_of",
     "equated_columns",

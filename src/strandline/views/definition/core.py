@@ -26,7 +26,7 @@ import pyarrow.types as pt
 from strandline.changes import RESERVED
 from strandline.errors import SchemaError, SqlError
 from strandline.tables import check_key_types
-from strandline.values import no_rows, parse_condition, parse_expression
+from strandline.values import conjuncts, no_rows, parse_condition, parse_expression
 from strandline.views.definition.clock import joined_with_clocks
 from strandline.views.definition.definition import (
     CLOCK,
@@ -36,7 +36,6 @@ from strandline.views.definition.definition import (
     QualifiedColumn,
     Shape,
     ViewDefinition,
-    conjuncts,
     sql_text,
 )
 from strandline.views.definition.scope import NameScope, NotMaintainable, column

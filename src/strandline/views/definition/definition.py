@@ -24,7 +24,7 @@ import pyarrow as pa
 from strandline.changes import COUNTED, KEYED
 from strandline.storage import cached_property
 from strandline.tables import PREFIX
-from strandline.values import SIGNATURE_ALGORITHM
+from strandline.values import SIGNATURE_ALGORITHM, conjuncts
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -213,15 +213,3 @@ def unqualified(tree: exp.Expr) -> str:
     for column in bare.find_all(exp.Column):
         column.set("table", None)
     return sql_text(bare)
-
-
-def conjuncts(tree: exp.Expr) -> Iterator[exp.Expr]:
-    """The terms of a conjunction, however it is nested; a tree that is none is its only term."""
-    from sqlglot import exp
-
-    inner = tree.unnest()
-    if isinstance(inner, exp.And):
-        yield from conjuncts(inner.this)
-        yield from conjuncts(inner.expression)
-    else:
-        yield inner

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from strandline.values import conjuncts
 from strandline.views.definition.clock import reads_clock
-from strandline.views.definition.definition import NO_COLUMNS, Operator, QualifiedColumn, conjuncts, sql_text
+from strandline.views.definition.definition import NO_COLUMNS, Operator, QualifiedColumn, sql_text
 from strandline.views.definition.query_rows import OperatorInput, QueryRows, columns_in, made_operator
 from strandline.views.definition.scope import JoinClause, column
 

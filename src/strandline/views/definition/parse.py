@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from strandline.errors import SqlError
+from strandline.values import conjuncts
 from strandline.views.definition.aggregates import aggregates_in, check_aggregates, grouped, windowed
 from strandline.views.definition.core import check_names, selected_outputs
-from strandline.views.definition.definition import Occurrence, OutputColumn, Shape, ViewDefinition, conjuncts, sql_text
+from strandline.views.definition.definition import Occurrence, OutputColumn, Shape, ViewDefinition, sql_text
 from strandline.views.definition.outer_join import outer_join
 from strandline.views.definition.query_rows import SUBQUERY, LaterClauses, QueryRows, columns_in
 from strandline.views.definition.regenerated import regenerated_definition

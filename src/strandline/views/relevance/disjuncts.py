@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from strandline.views.definition import conjuncts
+from strandline.values import conjuncts
 from strandline.views.relevance.comparison_types import ComparisonTypes
 
 if TYPE_CHECKING:
