@@ -25,7 +25,7 @@ from benchmarks import labio_figures, lindsay_figures, view_figures, whatif, ylo
 from benchmarks.window import MEGABYTE
 from tests.oracles.labio_costs import PaperSetting, crossover, paper_costs
 
-from strandline.replication.senders.annotated.cost import QUALIFYING, expected_differential
+from strandline.replication.senders.annotated.cost import expected_differential
 from strandline.views.cost import Load, messages_counted, messages_keyed
 
 BEGIN, END = "<!-- figures: made by `strandline bench papers` -->", "<!-- end of figures -->"
@@ -174,7 +174,8 @@ def woodfill(effort: Effort) -> Iterator[Figure]:
 def lindsay(effort: Effort) -> Iterator[Figure]:
     paper = "Lindsay and others"
     rows = effort.choose(20_000, 2_000)
-    points = list(lindsay_figures.refreshed(effort.folder, rows, lindsay_figures.ACTIVITIES, QUALIFYING))
+    drawn = (lindsay_figures.ACTIVITIES, lindsay_figures.QUALIFYING)
+    points = list(lindsay_figures.refreshed(effort.folder, rows, *drawn))
     remark = f"Lines are the paper's formulas, dots real refreshes of {rows:,} rows in SQLite."
     for number in (8, 9):
         picture = lindsay_figures.draw(points, number)

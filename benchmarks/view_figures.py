@@ -19,9 +19,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from benchmarks.charts import Axes, Curve, chart
+from tests.oracles.difference_table_choice import delay_maintained, delay_scanned
 
 from strandline.store import Store, create
-from strandline.views.cost import Load, delay_maintained, delay_scanned, messages_counted, messages_keyed
+from strandline.views.cost import Load, messages_counted, messages_keyed
 from strandline.views.maintenance import prices
 
 ROWS, QUALIFIED = 20_000, 0.1

@@ -14,10 +14,20 @@ from strandline.views.cost import (
     Choice,
     Load,
     Prices,
-    delay_maintained,
-    delay_scanned,
     messages,
 )
+
+
+def delay_maintained(load: Load, prices: Prices) -> float:
+    """Equation (2): relevance checks and entries of the old and the new image of each update, per refresh."""
+    if not load.per_refresh:
+        return 0.0
+    return 2 * (prices.relevance + load.qualified * prices.maintain) * load.per_refresh
+
+
+def delay_scanned(load: Load, prices: Prices) -> float:
+    """CsN: reading the base once."""
+    return prices.scan * load.rows
 
 
 def choose(load: Load, prices: Prices, *, prompt: bool = False) -> Choice:

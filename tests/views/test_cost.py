@@ -8,14 +8,19 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.difference_table_choice import choose, communication_limit, delay_limit, messages_regenerated
+from tests.oracles.difference_table_choice import (
+    choose,
+    communication_limit,
+    delay_limit,
+    delay_maintained,
+    delay_scanned,
+    messages_regenerated,
+)
 
 from strandline.views.catalog import DEFERRED, EAGER
 from strandline.views.cost import (
     Load,
     Prices,
-    delay_maintained,
-    delay_scanned,
     messages,
     messages_counted,
     messages_keyed,

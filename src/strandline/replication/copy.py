@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -26,12 +26,9 @@ logger = logging.getLogger(__name__)
 class Copy:
     """One copy: its own restriction, columns, position and target, refreshed on its own."""
 
-    def __init__(
-        self, sender: Sender, name: str, target: Address | None = None, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, sender: Sender, name: str, target: Address | None = None) -> None:
         self._sender = sender
         self._target = target
-        self._clock = clock
         self.name = name
 
     @property
@@ -54,7 +51,7 @@ class Copy:
         Of a base: `auto` takes the way that is expected to cost less and says which; `differential` means that way, or
         an error that says why not; `full` sends everything. `runner` says who reads a first copy: Spark if it is large.
         """
-        started = self._clock()
+        started = time.perf_counter()
         with self._sender.opened(self.name, runner) as source:
             asked = method or source.method
             if asked not in self._sender.methods:
@@ -67,7 +64,7 @@ class Copy:
 
         What can't be read any more is left out first and then sent again.
         """
-        started = self._clock()
+        started = time.perf_counter()
         with self._sender.opened(self.name, runner) as source:
             return self._refreshed(source, REPAIR, started)
 
@@ -127,9 +124,9 @@ class Copy:
         with self._replica(source.target) as replica:
             claimed = source.claim(replica, method)
             plan = source.plan(claimed, method)
-            planned = self._clock()
+            planned = time.perf_counter()
             state, sent = plan.send(replica, claimed.state)
-            ended = self._clock()
+            ended = time.perf_counter()
             if state.position is None:
                 raise StateError("its content is not complete", doing=f"refreshing {self.name!r}", hint="Refresh again")
             at = state.position.time

@@ -33,12 +33,12 @@ def rows_html(caption: str, rows: pa.Table, more: str = "") -> str:
     )
 
 
-def schema_html(caption: str, schema: pa.Schema, more: str = "") -> str:
+def schema_html(caption: str, schema: pa.Schema) -> str:
     """The columns and their types, where rows would cost too much to show."""
     columns = {"column": schema.names, "type": [str(field.type) for field in schema]}
     shown = pa.table(columns, pa.schema([("column", pa.string()), ("type", pa.string())]))
     left = f"and {len(schema) - SHOWN} more columns" if len(schema) > SHOWN else ""
-    return rows_html(caption, shown, " · ".join(words for words in (left, more) if words))
+    return rows_html(caption, shown, left)
 
 
 def changes_html(changes: Changes) -> str:

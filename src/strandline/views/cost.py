@@ -71,18 +71,6 @@ def messages(load: Load) -> float:
     return messages_keyed(load) if load.keyed else messages_counted(load)
 
 
-def delay_maintained(load: Load, prices: Prices) -> float:
-    """Equation (2): relevance checks and entries of the old and the new image of each update, per refresh."""
-    if not load.per_refresh:
-        return 0.0
-    return 2 * (prices.relevance + load.qualified * prices.maintain) * load.per_refresh
-
-
-def delay_scanned(load: Load, prices: Prices) -> float:
-    """CsN: reading the base once."""
-    return prices.scan * load.rows
-
-
 @dataclass(frozen=True)
 class Choice:
     """How a view is maintained, and why, in sentences."""

@@ -38,7 +38,7 @@ def test_the_table_of_messages_is_what_the_formulas_give(row: tuple[str, ...]) -
     q, u = int(row[0]) / 100, int(row[1]) / 100
     assert float(row[2]) == pytest.approx(100 * cost.expected_ideal(q, u), abs=0.006)
     assert float(row[3]) == pytest.approx(100 * cost.expected_differential(q, u), abs=0.006)
-    assert float(row[4]) == pytest.approx(100 * cost.expected_full(q))
+    assert float(row[4]) == pytest.approx(100 * q)
 
 
 def test_the_type_table_tells_the_truth_about_what_is_refused() -> None:

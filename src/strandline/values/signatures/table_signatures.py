@@ -19,12 +19,10 @@ def row_signatures(table: pa.Table | pa.RecordBatch, scheme: Scheme, engine: Eng
     return _truncate(scheme, [_column(table, scheme, place) for place in range(len(scheme.columns))], engine)
 
 
-def column_row_signatures(
-    table: pa.Table | pa.RecordBatch, scheme: Scheme, engine: EngineName = "auto"
-) -> dict[str, Words]:
+def column_row_signatures(table: pa.Table | pa.RecordBatch, scheme: Scheme) -> dict[str, Words]:
     """For each of the scheme's columns, the signatures of the rows made of that column alone."""
     return {
-        name: _truncate(scheme, [_column(table, scheme, place)], engine) for place, name in enumerate(scheme.columns)
+        name: _truncate(scheme, [_column(table, scheme, place)], "auto") for place, name in enumerate(scheme.columns)
     }
 
 

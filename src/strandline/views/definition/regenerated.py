@@ -1,8 +1,7 @@
 """Definitions of views that deltas can't maintain, and defining queries as SQL.
 
 A view that is not select, project and inner join is defined by its whole query, which DuckDB computes anew each time
-over the relations' rows, without access to anything else. `query_sql` writes any definition as one SELECT again, in the
-dialect of whoever computes it.
+over the relations' rows, without access to anything else. `query_sql` writes any definition as one SELECT again.
 """
 
 from __future__ import annotations
@@ -194,12 +193,12 @@ def with_views(definition: ViewDefinition, inner: Mapping[str, ViewDefinition]) 
     return whole, tuple(Occurrence(relation, relation) for relation in relations)
 
 
-def query_sql(definition: ViewDefinition, dialect: str = "duckdb") -> str:
+def query_sql(definition: ViewDefinition) -> str:
     """The defining query as one SELECT."""
 
     if definition.regenerated:
-        return translated(parse_duckdb(definition.sql), dialect, identify=False)
-    return translated(_query_tree(definition), dialect)
+        return translated(parse_duckdb(definition.sql), "duckdb", identify=False)
+    return translated(_query_tree(definition), "duckdb")
 
 
 def _query_tree(definition: ViewDefinition) -> exp.Select:

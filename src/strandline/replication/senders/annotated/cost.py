@@ -18,9 +18,6 @@ from strandline.replication.explanation import BaseFacts, Explanation, RefreshWa
 from strandline.replication.senders.annotated.base_table import PAPER
 from strandline.replication.senders.sender import FULL
 
-QUALIFYING = (0.01, 0.05, 0.25, 0.50, 0.75, 1.00)
-"""The curves that figures 8 and 9 draw."""
-
 
 def expected_differential(q: float, u: float) -> float:
     """Messages of the paper's algorithm, as a part of the base: qu / (q + u − qu).
@@ -35,11 +32,6 @@ def expected_differential(q: float, u: float) -> float:
 def expected_ideal(q: float, u: float) -> float:
     """Messages of the ideal algorithm, as a part of the base; also those of the improved one."""
     return q * u
-
-
-def expected_full(q: float) -> float:
-    """Messages of a full refresh, as a part of the base."""
-    return q
 
 
 SCAN, FIX, SEND = 1.0, 6.0, 8.0
@@ -68,9 +60,9 @@ def estimate(facts: BaseFacts) -> tuple[RefreshWay, RefreshWay]:
     )
 
 
-def at_activity(facts: BaseFacts, activity: float = ACTIVITY) -> BaseFacts:
+def at_activity(facts: BaseFacts) -> BaseFacts:
     """The facts of a later refresh, when a copy is defined and nothing has changed yet."""
-    return replace(facts, changed=round(activity * facts.rows))
+    return replace(facts, changed=round(ACTIVITY * facts.rows))
 
 
 def uses_index(facts: BaseFacts) -> bool:

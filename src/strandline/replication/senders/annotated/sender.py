@@ -1,14 +1,14 @@
 """Copies of annotated base tables, refreshed by the differential algorithm (Lindsay, Haas, Mohan, Pirahesh and Wilms).
 
 What the base knows of a copy is in its database, beside the base: where it stands (`taken`), what was last offered to
-it, and how many rows it holds. `refreshed` times come from the clock that a sender is given.
+it, and how many rows it holds.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -51,9 +51,8 @@ class AnnotatedSender:
 
     methods = METHODS
 
-    def __init__(self, base: Address, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, base: Address) -> None:
         self.base = base
-        self._clock = clock
 
     def record(self, name: str) -> BaseCopyRecord:
         with opened(self.base, leaving=True) as site:
@@ -62,7 +61,7 @@ class AnnotatedSender:
     @contextmanager
     def opened(self, name: str, runner: str) -> Iterator[AnnotatedSource]:
         with opened(self.base) as site:
-            yield AnnotatedSource(site, _record(site, name), runner, self._clock)
+            yield AnnotatedSource(site, _record(site, name), runner)
 
     def status(self, name: str) -> dict[str, Any]:
         with opened(self.base) as site:
@@ -96,7 +95,6 @@ class AnnotatedSource:
     site: BaseSite
     copy: BaseCopyRecord
     runner: str
-    clock: Callable[[], float]
 
     @property
     def target(self) -> str:
@@ -195,7 +193,7 @@ class AnnotatedPlan:
         site, position = self.source.site, state.position
         last = {"method": done.method, "messages": done.messages, "bytes": done.bytes}
         last["seconds"] = round(done.seconds, 3)
-        last["refreshed"] = datetime.fromtimestamp(self.source.clock(), UTC).isoformat(timespec="seconds")
+        last["refreshed"] = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds")
         with site.table.database.transaction():
             site.record(lock=True)
             copy = replace(_record(site, self.source.copy.name), last=last)
