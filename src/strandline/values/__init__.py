@@ -1,28 +1,11 @@
 """What a value is: types and where they meet, equality, encodings, text, SQL expressions, signatures, matching."""
 
 from strandline.values.arrow_conditions import arrow_condition
+from strandline.values.duckdb_columns import in_sql_type, readable
+from strandline.values.duckdb_functions import is_aggregate, unsteady_calls
 from strandline.values.encoding import no_rows, plain, plain_schema, plain_type, restore, restored, with_inner_types
 from strandline.values.equality import Column, Flags, comparable, unequal
-from strandline.values.expressions import (
-    Condition,
-    Expression,
-    conjuncts,
-    free_name,
-    in_sql_type,
-    is_aggregate,
-    load_sqlglot,
-    parse_condition,
-    parse_duckdb,
-    parse_expression,
-    parse_query,
-    parse_sql,
-    quoted,
-    quoted_text,
-    readable,
-    renamed_columns,
-    translated,
-    unsteady_calls,
-)
+from strandline.values.expressions import Condition, Expression, parse_condition, parse_expression, renamed_columns
 from strandline.values.frames import ArrowRows
 from strandline.values.hash_runs import Hashes, HashWriter, key_hashes, read_hashes, repeated_hashes
 from strandline.values.matching import (
@@ -59,6 +42,17 @@ from strandline.values.signatures import (
     validity,
 )
 from strandline.values.spark_types import arrow_schema_of, spark_schema, spark_struct, spark_table
+from strandline.values.sql import (
+    conjuncts,
+    free_name,
+    load_sqlglot,
+    parse_duckdb,
+    parse_query,
+    parse_sql,
+    quoted,
+    quoted_text,
+    translated,
+)
 from strandline.values.text import TextGuess, convert_text, guess_type
 from strandline.values.type_unification import (
     Incomparable,

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from strandline.values.expressions import parse_duckdb
+from strandline.values.sql import parse_duckdb
 
 ArrowCondition: TypeAlias = Callable[[pa.Table], pa.ChunkedArray]
 """Where a condition holds, of the rows of a table; null where SQL says so."""

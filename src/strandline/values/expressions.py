@@ -7,8 +7,6 @@ last word on that, and evaluation happens in a connection without access to anyt
 
 Functions of instants work in UTC. Nanoseconds of instants with a zone, and of durations, compare exactly with their
 like and with constants; an expression that reads them otherwise, and so would drop them, is refused.
-
-`quoted` and `quoted_text` are for SQL that our own code writes, in the form that DuckDB, PostgreSQL and SQLite share.
 """
 
 from __future__ import annotations
@@ -17,22 +15,21 @@ import datetime
 import json
 import math
 import uuid
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from strandline.engine import PerThread, sandboxed_duckdb
 from strandline.errors import SqlError, did_you_mean
-from strandline.storage import import_whole
+from strandline.values.duckdb_columns import readable
+from strandline.values.duckdb_functions import PLAIN_CLASSES, connections, parsed_nodes, steady_functions, unsteady_call
 from strandline.values.encoding import no_rows
-from strandline.values.equality import list_lengths, map_entries
 from strandline.values.nanoseconds import (
     NanosecondColumn,
     check_microseconds,
@@ -41,22 +38,9 @@ from strandline.values.nanoseconds import (
     keep_nanoseconds,
     sql_rounds,
 )
+from strandline.values.sql import free_name, parse_duckdb, parse_sql
 
-if TYPE_CHECKING:
-    from sqlglot import exp
-
-_CLASSES = frozenset(
-    ("COLUMN_REF", "CONSTANT", "COMPARISON", "CONJUNCTION", "FUNCTION", "OPERATOR", "CASE", "CAST", "BETWEEN")
-) | {"COLLATE", "LAMBDA", "LAMBDA_REF", "TYPE"}
 _SUBJECT = {"SUBQUERY": "a query", "WINDOW": "a window", "STAR": "a star", "PARAMETER": "an unnamed parameter"}
-_UNSTEADY = frozenset(
-    ("version", "current_localtime", "current_localtimestamp", "generate_series", "alias", "json_serialize_plan")
-)
-"""Functions that DuckDB calls consistent although they read the clock or the session, or make several rows."""
-_UNSTEADY_CALLS = frozenset((("age", 1),))
-"""The same of one number of arguments: `age(x)` is `age(current_date, x)`."""
-_CLOCKS = frozenset(("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"))
-"""Functions that are called without parentheses: DuckDB's parser takes them for columns."""
 _ROW, _ROWS = "strandline row", "strandline rows"
 
 
@@ -126,95 +110,6 @@ def _checked(sql: str, schema: pa.Schema, params: Mapping[str, Any], doing: str)
     _check(text, columns, sql, doing)
     expression = Expression(text, columns)
     return expression, _run(expression, no_rows(schema), sql).type
-
-
-def load_sqlglot() -> None:
-    """Before the first use of sqlglot, which an interrupt must not leave half imported."""
-    import_whole("sqlglot", "sqlglot.dialects.duckdb", "strandline.values.duckdb_sql")
-
-
-def parse_sql(sql: str, doing: str, dialect: str = "duckdb") -> list[Any]:
-    """The statements of a text. A mistake in it is told with its place, and what was expected."""
-    load_sqlglot()
-    import sqlglot
-    from sqlglot.errors import SqlglotError
-
-    try:
-        if dialect == "duckdb":
-            from strandline.values.duckdb_sql import statements
-
-            return list(statements(sql))
-        return [tree for tree in sqlglot.parse(sql, dialect=dialect) if tree is not None]
-    except SqlglotError as error:
-        places = getattr(error, "errors", None) or [{}]
-        raise SqlError(f"{sql[:_SHOWN]!r} is not SQL{_mistake(places[0])}", doing=doing) from None
-
-
-def parse_duckdb(sql: str) -> exp.Expr:
-    """The one statement or expression of a text that is known to be DuckDB's SQL."""
-    load_sqlglot()
-    from sqlglot.errors import ParseError
-
-    from strandline.values.duckdb_sql import statements
-
-    trees = statements(sql)
-    if len(trees) != 1:
-        raise ParseError(f"{len(trees)} statements")
-    return trees[0]
-
-
-def translated(tree: Any, dialect: str, *, identify: bool = True) -> str:
-    """A tree of DuckDB's SQL as a text of another dialect, or as it is."""
-    import sqlglot
-
-    text: str = tree.sql(dialect="duckdb", identify=identify)
-    if dialect == "duckdb":
-        return text
-    return sqlglot.parse_one(text, dialect="duckdb").sql(dialect=dialect, identify=identify)
-
-
-def parse_query(sql: str, doing: str, dialect: str = "duckdb") -> Any:
-    """The one query of a text; what is none, or writes, is refused."""
-    from sqlglot import exp
-
-    trees = parse_sql(sql, doing, dialect)
-    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
-        raise SqlError("only one query, as SELECT …, can be run", doing=doing, hint="Give one SELECT")
-    writing = trees[0].find(exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Drop, exp.Command, exp.Into)
-    if writing is not None:
-        raise SqlError(f"a query must not write: {writing.sql()[:60]}", doing=doing)
-    return trees[0]
-
-
-def conjuncts(tree: Any) -> Iterator[Any]:
-    """The terms of a conjunction, however it is nested; a tree that is none is its only term."""
-    from sqlglot import exp
-
-    inner = tree.unnest()
-    if isinstance(inner, exp.And):
-        yield from conjuncts(inner.this)
-        yield from conjuncts(inner.expression)
-    else:
-        yield inner
-
-
-_SHOWN = 200
-
-
-def _mistake(place: dict[str, Any]) -> str:
-    """Where the parser stopped, and why, in words of ours."""
-    if "col" not in place:
-        return ": a quotation mark or a comment is not closed"
-    token, told = place["highlight"], place["description"]
-    line = f"line {place['line']}, " if place["line"] > 1 else ""
-    where = f" at {line}position {place['col'] - len(token) + 1}"
-    if told.startswith("Expecting "):
-        return f"{where}: {told.removeprefix('Expecting ')} was expected, not {token!r}"
-    if told.startswith("Required keyword"):
-        return f"{where}: something is missing beside {token!r}"
-    if told.startswith("Expected "):
-        return f"{where}: {told.removeprefix('Expected ').partition(' but ')[0]} was expected after {token!r}"
-    return f"{where}: {token!r} was not expected"
 
 
 def _tree(sql: str, doing: str) -> Any:
@@ -391,20 +286,20 @@ def _unknown(place: Any, schema: pa.Schema, sql: str, doing: str) -> SqlError:
 
 def _check(text: str, columns: Sequence[str], sql: str, doing: str) -> None:
     """Refuses what is not a plain function of these columns of a row, as DuckDB itself reads the final text."""
-    serialised = _connections.get().execute("SELECT json_serialize_sql(?)", [f"SELECT ({text})"])
+    serialised = connections.get().execute("SELECT json_serialize_sql(?)", [f"SELECT ({text})"])
     record = json.loads(serialised[0][0])
     if record["error"]:
         raise SqlError(f"{sql!r} is not SQL: {record.get('error_message', 'unknown')}", doing=doing)
     if len(record["statements"]) != 1:
         raise SqlError(f"{sql!r} holds several statements", doing=doing)
-    nodes = list(_nodes(record["statements"][0]["node"]["select_list"]))
+    nodes = list(parsed_nodes(record["statements"][0]["node"]["select_list"]))
     known = {*columns, *(name for node in nodes if node["class"] == "LAMBDA" for name in _lambda_names(node))}
     for node in nodes:
         kind = node["class"]
-        if kind not in _CLASSES:
+        if kind not in PLAIN_CLASSES:
             subject = _SUBJECT.get(kind, f"a {kind.lower().replace('_', ' ')}")
             raise SqlError(f"{sql!r} holds {subject}", doing=doing, hint="Only what one row tells may be used")
-        called = _unsteady_call(node, _functions("scalar"))
+        called = unsteady_call(node, steady_functions("scalar"))
         if kind == "COLUMN_REF" and node["column_names"][0] not in known:
             called = node["column_names"][0]  # as in `current_date`: DuckDB finds no column and calls a function
         if called is not None:
@@ -416,19 +311,8 @@ def _check(text: str, columns: Sequence[str], sql: str, doing: str) -> None:
 
 
 def _lambda_names(node: dict[str, Any]) -> Iterator[str]:
-    for name in _nodes(node.get("lhs", {})):
+    for name in parsed_nodes(node.get("lhs", {})):
         yield from name.get("column_names", ())
-
-
-def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(tree, dict):
-        if isinstance(tree.get("class"), str):
-            yield tree
-        for child in tree.values():
-            yield from _nodes(child)
-    elif isinstance(tree, list):
-        for child in tree:
-            yield from _nodes(child)
 
 
 def renamed_columns(sql: str, names: Mapping[str, str]) -> str:
@@ -460,7 +344,7 @@ def _run(expression: Expression | Condition, table: pa.Table, sql: str = "") -> 
         columns[column.own_name] = table.column(column.name).cast(pa.int64())
     rows = pa.table(columns)
     try:
-        return _connections.get().query(f'SELECT {exact.sql} AS v FROM "{_ROWS}"', {_ROWS: rows}).column(0)
+        return connections.get().query(f'SELECT {exact.sql} AS v FROM "{_ROWS}"', {_ROWS: rows}).column(0)
     except duckdb.Error as error:
         message = str(error).split("\n")[0]
         raise SqlError(f"{sql or expression.sql!r} can't be evaluated: {message}", doing="evaluating SQL") from None
@@ -485,197 +369,3 @@ def _exact_sql(sql: str, fine: frozenset[NanosecondColumn]) -> _ExactSql:
     changed = keep_nanoseconds(tree) or bool(exact)
     text = tree.sql(dialect="duckdb", identify=True, comments=False) if changed else sql
     return _ExactSql(text, exact, read)
-
-
-def readable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """The column in a type that DuckDB reads; equal values have one form: one zero, and maps in the order of keys."""
-    column = in_sql_type(column, name)
-    type_ = column.type
-    if isinstance(type_, pa.BaseExtensionType):
-        storage = [chunk.storage for chunk in column.chunks]
-        return pa.chunked_array(storage, type=type_.storage_type)
-    if pt.is_floating(type_):
-        return pc.add(column, pa.scalar(0.0, type_))  # −0.0 + 0.0 is 0.0
-    if pt.is_nested(type_) and _has_forms(type_):
-        return pa.chunked_array([_one_form(chunk) for chunk in column.chunks], type=type_)
-    if pt.is_date64(type_):
-        return column.cast(pa.date32())
-    if pt.is_timestamp(type_) and type_.tz and type_.unit == "ns":
-        return pc.floor_temporal(column, unit="microsecond").cast(pa.timestamp("us", "UTC"))
-    return column
-
-
-def in_sql_type(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """The column in a type that DuckDB knows: half floats, and decimals of more than 38 digits, in others, at any
-    depth. A value that these can't hold is an error.
-    """
-    type_ = _sql_type(column.type)
-    if type_ == column.type:
-        return column
-    try:
-        return column.cast(type_)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SqlError(
-            f"column {name!r} is {column.type}, and holds what SQL has no type for: {error}",
-            doing="evaluating SQL",
-            hint="SQL has decimals of up to 38 digits; leave the column out",
-        ) from None
-
-
-def _sql_type(type_: pa.DataType) -> pa.DataType:
-    if pt.is_float16(type_):
-        return pa.float32()
-    if pt.is_decimal256(type_):
-        return pa.decimal128(38, min(type_.scale, 38))
-    if pt.is_dictionary(type_):
-        inner = _sql_type(type_.value_type)
-        return type_ if inner == type_.value_type else inner
-    if not pt.is_nested(type_):
-        return type_
-    fields = [type_.field(place) for place in range(type_.num_fields)]
-    held = [field.with_type(_sql_type(field.type)) for field in fields]
-    if held == fields:
-        return type_
-    if pt.is_struct(type_):
-        return pa.struct(held)
-    if pt.is_map(type_):
-        return pa.map_(_sql_type(type_.key_type), _sql_type(type_.item_type))
-    if pt.is_fixed_size_list(type_):
-        return pa.list_(held[0], type_.list_size)
-    return pa.large_list(held[0]) if pt.is_large_list(type_) else pa.list_(held[0])
-
-
-def _has_forms(type_: pa.DataType) -> bool:
-    """Whether equal values of a type may be written in several ways."""
-    inner = [type_.field(place).type for place in range(type_.num_fields)]
-    return bool(pt.is_floating(type_) or pt.is_map(type_) or any(_has_forms(one) for one in inner))
-
-
-def _one_form(array: pa.Array) -> pa.Array:
-    """The same values, those inside included, in one form each."""
-    type_ = array.type
-    if pt.is_floating(type_) and not pt.is_float16(type_):
-        return pc.add(array, pa.scalar(0.0, type_))
-    if pt.is_struct(type_):
-        return pa.StructArray.from_arrays(
-            [_one_form(child) for child in array.flatten()], fields=list(type_), mask=array.is_null()
-        )
-    if pt.is_map(type_):
-        keys, items, lengths = map_entries(array)
-        keys, items = _one_form(keys), _one_form(items)
-        entries = pa.table([np.repeat(np.arange(len(array)), lengths), keys], names=["row", "key"])
-        order = pc.sort_indices(entries, sort_keys=[("row", "ascending"), ("key", "ascending")])
-        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
-        return pa.MapArray.from_arrays(offsets, keys.take(order), items.take(order), type=type_, mask=array.is_null())
-    if pt.is_list(type_) or pt.is_large_list(type_):
-        kind, width = (pa.LargeListArray, pa.int64()) if pt.is_large_list(type_) else (pa.ListArray, pa.int32())
-        offsets = pa.array(np.concatenate([[0], np.cumsum(list_lengths(array))]), width)
-        return kind.from_arrays(offsets, _one_form(array.flatten()), type=type_, mask=array.is_null())
-    return array
-
-
-_connections = PerThread(lambda: sandboxed_duckdb(threads=1))
-"""The connections for expressions: they see nothing but the rows that they are given."""
-
-
-def is_aggregate(name: str) -> bool:
-    """Whether DuckDB has an aggregate of this name."""
-    return name.lower() in _functions("aggregate")
-
-
-def unsteady_calls(query: str) -> list[str]:
-    """What in a query may give something else for the same rows: the clock, chance, a sample, what is not known."""
-    from sqlglot import exp
-
-    tree = parse_duckdb(query)
-    text = tree.sql(dialect="duckdb", identify=True, comments=False)
-    record = json.loads(_connections.get().execute("SELECT json_serialize_sql(?)", [text])[0][0])
-    if record["error"]:
-        return [str(record.get("error_message", "unknown"))]
-    calls = ["a sample"] if tree.find(exp.TableSample) is not None else []
-    for node in _nodes(record["statements"]):
-        called = _unsteady_call(node, _functions("scalar", "aggregate", "window"))
-        if called is not None:
-            calls.append(f"{called}()")
-        if node["class"] == "COLUMN_REF" and node["column_names"][0].lower() in _CLOCKS:
-            calls.append(node["column_names"][0])
-    return calls
-
-
-def _unsteady_call(node: dict[str, Any], steady: Container[str]) -> str | None:
-    """The function that a node calls, if it is none of these or, called with so many arguments, gives now this and now
-    that.
-    """
-    if node["class"] not in ("FUNCTION", "WINDOW"):
-        return None
-    name = str(node["function_name"])
-    given = node["arguments"] if "arguments" in node else node["children"]  # as DuckDB 2 and 1 call them
-    is_steady = name.lower() in steady and (name.lower(), len(given)) not in _UNSTEADY_CALLS
-    return None if is_steady else name
-
-
-@cache
-def _functions(*kinds: str) -> frozenset[str]:
-    """DuckDB's functions of these kinds that give the same for the same rows, whenever and wherever they are called;
-    its macros that call nothing else are among them.
-    """
-    listed = _connections.get().execute(
-        "SELECT function_name FROM duckdb_functions() WHERE list_contains(?, function_type) "
-        "GROUP BY function_name HAVING bool_and(stability = 'CONSISTENT')",
-        [list(kinds)],
-    )
-    steady = {name.lower() for (name,) in listed} - _UNSTEADY
-    macros = _macros()
-    while found := {name for name, nodes in macros.items() if name not in steady and _calls_only(nodes, steady)}:
-        steady |= found
-    return frozenset(steady)
-
-
-def _macros() -> dict[str, list[dict[str, Any]]]:
-    """The nodes of the definitions of each macro, those of all its forms together; parameters are left out."""
-    macros: dict[str, list[dict[str, Any]]] = {}
-    for name, parameters, record in _connections.get().execute(
-        "SELECT function_name, parameters, json_serialize_sql('SELECT ' || macro_definition) FROM duckdb_functions() "
-        "WHERE function_type = 'macro'"
-    ):
-        nodes = _nodes(json.loads(record)["statements"][0]["node"]["select_list"])
-        kept = [node for node in nodes if node.get("column_names", [None])[0] not in parameters]
-        macros.setdefault(name.lower(), []).extend(kept)
-    return macros
-
-
-def _calls_only(nodes: Iterable[dict[str, Any]], steady: Container[str]) -> bool:
-    plain = _CLASSES - {"COLUMN_REF"}
-    return all(node["class"] in plain and _unsteady_call(node, steady) is None for node in nodes)
-
-
-def quoted(*names: str | None) -> str:
-    """An identifier, qualified where more than one name is given; None stands for no qualifier.
-
-    >>> quoted('odd"name'), quoted("shop", "orders"), quoted(None, "orders")
-    ('"odd""name"', '"shop"."orders"', '"orders"')
-    """
-    return ".".join('"' + name.replace('"', '""') + '"' for name in names if name is not None)
-
-
-def quoted_text(text: str) -> str:
-    """A text as a literal.
-
-    >>> print(quoted_text("it's"))
-    'it''s'
-    """
-    return "'" + text.replace("'", "''") + "'"
-
-
-def free_name(name: str, taken: Iterable[str]) -> str:
-    """A name for a column of our own beside columns that are called `taken`: none of them, whatever the case.
-
-    Whoever adds a column to a user's rows names it by this, and drops it before the user sees the rows.
-
-    >>> free_name("place", ["id", "name"]), free_name("place", ["place", "Place_"])
-    ('place', 'place__')
-    """
-    folded = {other.casefold() for other in taken}
-    while name.casefold() in folded:
-        name += "_"
-    return name

@@ -1,0 +1,135 @@
+"""SQL as text and as trees: the statements of a text, told where it is wrong; names and literals that our code writes.
+
+`quoted` and `quoted_text` write in the form that DuckDB, PostgreSQL and SQLite share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from strandline.errors import SqlError
+from strandline.storage import import_whole
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+_SHOWN = 200
+
+
+def load_sqlglot() -> None:
+    """Before the first use of sqlglot, which an interrupt must not leave half imported."""
+    import_whole("sqlglot", "sqlglot.dialects.duckdb", "strandline.values.duckdb_sql")
+
+
+def parse_sql(sql: str, doing: str, dialect: str = "duckdb") -> list[Any]:
+    """The statements of a text. A mistake in it is told with its place, and what was expected."""
+    load_sqlglot()
+    import sqlglot
+    from sqlglot.errors import SqlglotError
+
+    try:
+        if dialect == "duckdb":
+            from strandline.values.duckdb_sql import statements
+
+            return list(statements(sql))
+        return [tree for tree in sqlglot.parse(sql, dialect=dialect) if tree is not None]
+    except SqlglotError as error:
+        places = getattr(error, "errors", None) or [{}]
+        raise SqlError(f"{sql[:_SHOWN]!r} is not SQL{_mistake(places[0])}", doing=doing) from None
+
+
+def parse_duckdb(sql: str) -> exp.Expr:
+    """The one statement or expression of a text that is known to be DuckDB's SQL."""
+    load_sqlglot()
+    from sqlglot.errors import ParseError
+
+    from strandline.values.duckdb_sql import statements
+
+    trees = statements(sql)
+    if len(trees) != 1:
+        raise ParseError(f"{len(trees)} statements")
+    return trees[0]
+
+
+def translated(tree: Any, dialect: str, *, identify: bool = True) -> str:
+    """A tree of DuckDB's SQL as a text of another dialect, or as it is."""
+    import sqlglot
+
+    text: str = tree.sql(dialect="duckdb", identify=identify)
+    if dialect == "duckdb":
+        return text
+    return sqlglot.parse_one(text, dialect="duckdb").sql(dialect=dialect, identify=identify)
+
+
+def parse_query(sql: str, doing: str, dialect: str = "duckdb") -> Any:
+    """The one query of a text; what is none, or writes, is refused."""
+    from sqlglot import exp
+
+    trees = parse_sql(sql, doing, dialect)
+    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
+        raise SqlError("only one query, as SELECT …, can be run", doing=doing, hint="Give one SELECT")
+    writing = trees[0].find(exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Drop, exp.Command, exp.Into)
+    if writing is not None:
+        raise SqlError(f"a query must not write: {writing.sql()[:60]}", doing=doing)
+    return trees[0]
+
+
+def conjuncts(tree: Any) -> Iterator[Any]:
+    """The terms of a conjunction, however it is nested; a tree that is none is its only term."""
+    from sqlglot import exp
+
+    inner = tree.unnest()
+    if isinstance(inner, exp.And):
+        yield from conjuncts(inner.this)
+        yield from conjuncts(inner.expression)
+    else:
+        yield inner
+
+
+def _mistake(place: dict[str, Any]) -> str:
+    """Where the parser stopped, and why, in words of ours."""
+    if "col" not in place:
+        return ": a quotation mark or a comment is not closed"
+    token, told = place["highlight"], place["description"]
+    line = f"line {place['line']}, " if place["line"] > 1 else ""
+    where = f" at {line}position {place['col'] - len(token) + 1}"
+    if told.startswith("Expecting "):
+        return f"{where}: {told.removeprefix('Expecting ')} was expected, not {token!r}"
+    if told.startswith("Required keyword"):
+        return f"{where}: something is missing beside {token!r}"
+    if told.startswith("Expected "):
+        return f"{where}: {told.removeprefix('Expected ').partition(' but ')[0]} was expected after {token!r}"
+    return f"{where}: {token!r} was not expected"
+
+
+def quoted(*names: str | None) -> str:
+    """An identifier, qualified where more than one name is given; None stands for no qualifier.
+
+    >>> quoted('odd"name'), quoted("shop", "orders"), quoted(None, "orders")
+    ('"odd""name"', '"shop"."orders"', '"orders"')
+    """
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names if name is not None)
+
+
+def quoted_text(text: str) -> str:
+    """A text as a literal.
+
+    >>> print(quoted_text("it's"))
+    'it''s'
+    """
+    return "'" + text.replace("'", "''") + "'"
+
+
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """A name for a column of our own beside columns that are called `taken`: none of them, whatever the case.
+
+    Whoever adds a column to a user's rows names it by this, and drops it before the user sees the rows.
+
+    >>> free_name("place", ["id", "name"]), free_name("place", ["place", "Place_"])
+    ('place', 'place__')
+    """
+    folded = {other.casefold() for other in taken}
+    while name.casefold() in folded:
+        name += "_"
+    return name
