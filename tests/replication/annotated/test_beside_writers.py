@@ -77,7 +77,7 @@ def test_readers_go_on_and_writers_wait_while_a_base_is_fixed_up(
 def test_a_writer_without_an_end_is_named_and_others_get_past_the_refresh(
     postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("strandline.replication.senders.annotated.base_table.LOCK_SECONDS", 1)
+    monkeypatch.setattr("strandline.replication.senders.annotated.base_dialects.LOCK_SECONDS", 1)
     source = of_postgres(postgres, tmp_path)
     copy = orders(source, 5).replicate(source.target("sqlite", "all"))
     tries: list[str] = []

@@ -9,7 +9,8 @@ from strandline.replication.senders.annotated.annotation import (
     release_base,
     wanted_copy,
 )
-from strandline.replication.senders.annotated.base_table import BASE_DIALECTS, BaseTable, describe
+from strandline.replication.senders.annotated.base_dialects import BASE_DIALECTS, describe
+from strandline.replication.senders.annotated.base_table import BaseTable
 from strandline.replication.senders.annotated.catalog import BaseCatalog, BaseCopyRecord, BaseRecord
 from strandline.replication.senders.annotated.delivery import check_history, definition_of, obstacle
 from strandline.replication.senders.annotated.fix_up import (

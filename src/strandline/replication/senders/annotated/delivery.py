@@ -27,7 +27,8 @@ from strandline.replication.copy_state import CopyState
 from strandline.replication.definition import RANGES, CopyDefinition
 from strandline.replication.delivery import Pieces, Sent, deliver, deliver_content, next_envelope, stream, write_piece
 from strandline.replication.message import Position, ranges_message
-from strandline.replication.senders.annotated.base_table import ADDRESS, TIME, describe
+from strandline.replication.senders.annotated.base_dialects import describe
+from strandline.replication.senders.annotated.base_table import ADDRESS, TIME
 from strandline.replication.senders.annotated.catalog import BaseCatalog, BaseCopyRecord, BaseRecord
 from strandline.replication.senders.annotated.fix_up import (
     BaseSite,

@@ -14,13 +14,8 @@ from strandline.relations import Address, Database, TableColumn, connect, typed_
 from strandline.replication.definition import ABOVE, UPTO
 from strandline.replication.message import Position
 from strandline.replication.senders.annotated import program as programs
-from strandline.replication.senders.annotated.base_table import (
-    ADDRESS,
-    PREVIOUS,
-    BaseTable,
-    describe,
-    fields,
-)
+from strandline.replication.senders.annotated.base_dialects import describe
+from strandline.replication.senders.annotated.base_table import ADDRESS, PREVIOUS, BaseTable, fields
 from strandline.replication.senders.annotated.catalog import BaseCatalog, BaseCopyRecord, BaseRecord
 from strandline.replication.senders.annotated.program import Program
 from strandline.replication.senders.annotated.statements import (
