@@ -107,15 +107,17 @@ def choice(of: str, *, cold: bool) -> Callable[[Size], Work]:
         texts = [file.replace(".parquet", ".csv") for file in files]
         for file, text in zip(files, texts, strict=True):
             duckdb.connect().execute(f"copy (select * from '{file}') to '{text}'")
-        session = None if cold else sl.session()
+        if not cold:
+            sl.session()
 
         def seconds(how: str) -> float:
             started = time.perf_counter()
             if cold:
                 tool = str(Path(sys.executable).with_name("strandline"))
-                subprocess.run([tool, "diff", *texts, "--key", "id", "--runner", how, "--json"], capture_output=True)
+                asked = [tool, "diff", *texts, "--key", "id", "--runner", how, "--json"]
+                subprocess.run(asked, capture_output=True, env=compiled(size.folder))
             else:
-                sl.diff(texts[0], texts[1], key="id", runner=how, session=session).to_arrow()
+                sl.diff(texts[0], texts[1], key="id", runner=how).to_arrow()
             return time.perf_counter() - started
 
         return lambda: seconds("auto") if of == "auto" else min(seconds("inline"), seconds("spark"))
@@ -164,13 +166,21 @@ def command(arguments: str) -> Callable[[Size], Work]:
             lines = [f"{n},name {n}{change if n == 3 else ''}\n" for n in range(100)]
             (size.folder / f"{name}.csv").write_text("id,name\n" + "".join(lines))
         tool = str(Path(sys.executable).with_name("strandline"))
+        environment = compiled(size.folder)
 
         def work() -> None:
-            subprocess.run([tool, *arguments.split()], cwd=size.folder, capture_output=True)
+            subprocess.run([tool, *arguments.split()], cwd=size.folder, capture_output=True, env=environment)
 
         return work
 
     return prepared
+
+
+def compiled(folder: Path) -> dict[str, str]:
+    """The environment of a command that finds its modules compiled from its second run on, as an installed one does."""
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
 
 
 @lru_cache
@@ -397,7 +407,12 @@ def sqlite_transaction(size: Size) -> Work:
 def python_command(code: str) -> Callable[[Size], Work]:
     """Seconds of an interpreter that does only that."""
 
-    def work() -> None:
-        subprocess.run([sys.executable, "-c", code], capture_output=True)
+    def prepared(size: Size) -> Work:
+        environment = compiled(size.folder)
 
-    return lambda size: work
+        def work() -> None:
+            subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
+
+        return work
+
+    return prepared

@@ -98,6 +98,21 @@ def test_nothing_heavy_is_loaded_before_it_is_needed(code: str) -> None:
     assert ran.stdout.splitlines()[-1] == "loaded:"
 
 
+def test_a_diff_of_two_small_files_loads_nothing_that_it_does_not_use(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,name\n1,a\n2,b\n")
+    (tmp_path / "b.csv").write_text("id,name\n1,a\n2,c\n")
+    program = (
+        "import sys, contextlib\nfrom strandline.cli import main\n"
+        f"with contextlib.suppress(SystemExit): main(['diff', '{tmp_path}/a.csv', '{tmp_path}/b.csv', '--key', 'id'])\n"
+        "heavy = ('pyspark', 'duckdb', 'numba', 'sqlglot', 'pandas')\n"
+        "print('loaded:', *(name for name in heavy if name in sys.modules))\n"
+        "import pandas"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT / "src")
+    assert "1 updated" in ran.stdout
+    assert ran.stdout.splitlines()[-1] == "loaded:"
+
+
 def test_the_command_runs_as_a_module_too() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "strandline.cli", "--version"], capture_output=True, text=True, cwd=ROOT / "src"

@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 from sample_kernels import always_fail, fail_once, refuse_odd, slow, square
 
-from strandline.engine import InlineRunner, Spool, choose_runner, task_memory
+from strandline.engine import (
+    INLINE_LIMIT,
+    MASTER_VARIABLE,
+    InlineRunner,
+    Spool,
+    choose_runner,
+    runs_on_spark,
+    spark_at_hand,
+    task_memory,
+)
 from strandline.engine.spark_runner import SparkRunner
 from strandline.engine.spark_session import ask_worker, check_worker, prepare
 from strandline.errors import Cancelled, EngineError, InputError
@@ -67,6 +76,26 @@ def test_control_c_cancels_the_job_and_the_session_lives_on(spark: Any, tmp_path
 
 def test_a_session_given_by_the_user_runs_even_small_work(spark: Any) -> None:
     assert choose_runner("auto", 1, spark).name == "spark"
+
+
+@pytest.mark.parametrize(
+    ("master", "at_hand"),
+    [
+        ("local", False),
+        ("local[2,4]", False),
+        ("local-cluster[2,1,1024]", True),
+        ("spark://host:7077", True),
+        ("the Connect server", True),
+    ],
+)
+def test_auto_takes_an_active_session_that_has_more_than_this_machine(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, master: str, at_hand: bool
+) -> None:
+    monkeypatch.delenv(MASTER_VARIABLE, raising=False)
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    monkeypatch.setattr(import_module("strandline.engine.spark_session"), "where", lambda _: master)
+    assert spark_at_hand() is at_hand
+    assert runs_on_spark("auto", INLINE_LIMIT) is at_hand
 
 
 def test_a_prepared_session_is_not_prepared_twice(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,9 +160,37 @@ def running(function: F) -> F:
             os.environ[MASTER_VARIABLE] = master
         log_to_stderr(verbose)
         set_quiet(quiet or kwargs["as_json"])
+        leave_pandas_out()
         return function(*args, **kwargs)
 
     return wrapped  # type: ignore[return-value]
+
+
+def leave_pandas_out() -> None:
+    """Keeps Arrow from importing pandas, where it is installed, at the first value of Python that it meets: it would
+    only look for pandas' own null, which no command has. Whoever imports pandas itself still gets it.
+    """
+    if "pandas" in sys.modules:
+        return
+    import pyarrow as pa
+
+    hidden = _Hidden("pandas")
+    sys.meta_path.insert(0, hidden)
+    try:
+        pa.scalar(0)  # Arrow looks for pandas once in a process
+    finally:
+        sys.meta_path.remove(hidden)
+
+
+class _Hidden:
+    """Says of one package that it is not installed."""
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == self.package:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def log_to_stderr(verbose: int) -> None:

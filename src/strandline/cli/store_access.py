@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from strandline.cli.output import draw_rows, plain
+from strandline.cli.output import draw_rows, leave_pandas_out, plain
 from strandline.errors import NotFound
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def tables_of(path: str, version: str = "main") -> Iterator[Store]:
     """A store with its tables, open inside the block."""
     from strandline.store import open_on
 
+    leave_pandas_out()
     with open_on(storage_of(path)) as store:
         check_name(store.branches(), version, "branch")
         yield store if version == "main" else store.version(version)

@@ -1,8 +1,8 @@
 """Runners: one protocol, two ways to run kernels over work items.
 
 `InlineRunner` runs them in this process: small work does not wait for a JVM. `SparkRunner` (in `spark_runner`) runs
-one item per Spark task. `auto` takes Spark from `INLINE_LIMIT` bytes of input on where a session
-runs or a master is named; a JVM started for this machine's own processors would cost more than it gives.
+one item per Spark task. `auto` takes Spark from `INLINE_LIMIT` bytes of input on where a cluster's session
+runs or a master is named; a JVM for this machine's own processors costs more than it gives.
 
 `parallel` is for work inside this process that is no kernel: Arrow's work runs beside Python's, on all processors.
 """

@@ -106,11 +106,17 @@ def session(master: str | None = None, *, spool: str | None = None) -> SparkSess
 
 
 def spark_at_hand() -> bool:
-    """Whether Spark is to be had without a JVM for this machine alone: a session runs, or a master is named."""
+    """Whether `auto` may take Spark: a master is named, or a session runs that has more than this machine."""
     if os.environ.get(MASTER_VARIABLE) or os.environ.get("SPARK_REMOTE"):
         return is_installed("pyspark")
     sql = sys.modules.get("pyspark.sql")
-    return sql is not None and sql.SparkSession.getActiveSession() is not None
+    active = None if sql is None else sql.SparkSession.getActiveSession()
+    return active is not None and not is_on_this_machine(where(active))
+
+
+def is_on_this_machine(master: str) -> bool:
+    """Whether a master's workers are threads of a JVM here, with no processors and no memory but this machine's."""
+    return master == "local" or master.startswith("local[")
 
 
 def start(master: str) -> SparkSession:
