@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections import Counter
 from datetime import timedelta
@@ -270,6 +271,24 @@ def test_a_refresh_tells_what_each_operator_did(tmp_path: Path, caplog: pytest.L
             "GROUP BY: 1 rows of input 1 read of the parts that changed, as they are",
             "GROUP BY: 2 changes of its inputs are 2 of its result",
         ]
+
+
+def test_explain_tells_what_a_change_takes_of_each_operator() -> None:
+    with create_on(MemoryStorage()) as store:
+        shop(store)
+        sql = "select o.customer, c.name, max(o.price) as m from orders o left join customers c on o.customer = c.id "
+        view = store.view("v", sql + "group by o.customer, c.name having max(o.price) > 1")
+        store.snapshot("before")
+        store.table("orders").update(where="id = 8", set={"price": "price + 1000"})
+        changed = len(view.changes(since="before").to_arrow())
+        lines = view.explain(since="before").splitlines()
+        assert re.search(r"GROUP BY .* \[2 in, 2 out; .*added to 1 of \d+ groups that are known\]", lines[1])
+        assert re.search(r"LEFT JOIN: .* \[2 in, 2 out; 1 rows of input 2 read of the parts", lines[2])
+        assert changed == 2
+        assert lines[-3:] == ["the view: 2 changed", "orders: 2 changed, 0 read", "customers: 0 changed, 1 read"]
+        assert view.explain(since=store.snapshot("now").commit).splitlines()[-3] == "the view: 0 changed"
+        cheap = store.view("cheap", "select id from orders where price < 1000")
+        assert "2 changed" in cheap.explain(since="before").splitlines()[-1]
 
 
 def test_durations_go_through_operators(tmp_path: Path) -> None:

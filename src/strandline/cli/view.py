@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from strandline.cli.output import emit_json, say, span
-from strandline.cli.store_access import also, json_option, show_rows, store_argument, tables_of
+from strandline.cli.store_access import STATE, also, json_option, show_rows, store_argument, tables_of
 
 SHOWN = ("name", "form", "key", "stored", "maintain", "behind", "refresh_policy", "copies", "sql")
 
@@ -110,16 +110,20 @@ def list_(store: str, as_json: bool) -> int:
 @view.command()
 @store_argument
 @click.argument("name")
+@click.option("--since", metavar="STATE", help=f"Say what the change since then takes of each: {STATE}.")
 @json_option
-def explain(store: str, name: str, as_json: bool) -> int:
+def explain(store: str, name: str, since: str | None, as_json: bool) -> int:
     """Say how a view is kept by differences: its operators, the result first, and how a change goes through each.
 
     \b
-    Example:
+    Examples:
       strandline view explain SHOP totals
+      strandline view explain SHOP totals --since monday
     """
+    from strandline.pages import parse_at
+
     with tables_of(store) as held:
-        lines = held.view(name).explain().splitlines()
+        lines = held.view(name).explain(since=parse_at(held.pages, since)).splitlines()
     if as_json:
         emit_json({"name": name, "lines": lines})
     else:

@@ -68,6 +68,7 @@ from strandline.views import (
     state_now,
     subscribe,
     why,
+    work_of,
 )
 
 if TYPE_CHECKING:
@@ -207,16 +208,21 @@ class View(ArrowRows):
         with self._host.state(since) as older, self._host.state(until) as newer:
             return view_changes(self._host, self.name, older, newer, runner)
 
-    def explain(self) -> str:
+    def explain(self, *, since: Any = None) -> str:
         """How it is kept by differences: its operators, and how a change goes through each, the result first.
 
-        Of a view that is kept at commits it also says for what these read whole tables.
+        Of a view that is kept at commits it also says for what these read whole tables. With a state in `since`, the
+        change from there to now is computed, and each operator and table says what that took.
         """
         with read_views(self._host) as known:
             definition, record = known.source(self.name), known.records.get(self.name)
             kept = record is not None and (record.maintain == EAGER or is_kept_at_commits(known, self.name))
             keys = {one: known.state.shape(one).key for one in definition.relations} if kept else None
-            return "\n".join(outline(definition, keys))
+            if since is None or definition.regenerated:
+                return "\n".join(outline(definition, keys))
+            with self._host.state(since) as older:
+                states = TwoStates(replace(known.state, view=older), known.state)
+                return "\n".join(outline(definition, keys, work_of(definition, states, self._host.running())))
 
     def why(self, change: Any, relation: str | None = None) -> list[Why]:
         """For each row of a change whether it can matter here, and if not, why not, without any join.

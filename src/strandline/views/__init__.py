@@ -46,6 +46,7 @@ from strandline.views.maintenance import (
     why_not_eager,
     with_seen,
 )
+from strandline.views.operator_delta import work_of
 from strandline.views.pins import (
     pinned,
     pins_of,
@@ -149,4 +150,5 @@ __all__ = [
     "why",
     "why_not_eager",
     "with_seen",
+    "work_of",
 ]

@@ -17,6 +17,7 @@ Nothing is stored from one refresh to the next, so nothing can drift, or be of a
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from strandline.views.definition import (
     CLOCK,
     UNION_ALL,
     Accumulators,
+    DeltaWork,
     Operator,
     Shape,
     ViewDefinition,
@@ -51,6 +53,13 @@ def view_delta(definition: ViewDefinition, sides: DeltaSides, running: JoinRunne
     if not definition.operators:
         return delta_rows(definition, sides, running)
     return delta_rows(definition, OperatorSides.of(definition, sides, running or JoinRunner()), running)
+
+
+def work_of(definition: ViewDefinition, sides: DeltaSides, running: JoinRunner) -> dict[str, DeltaWork]:
+    """What ΔV takes of each operator and relation of a view, by their names, and without a name what it is."""
+    told = OperatorSides.of(definition, sides, running)
+    told.work[""].gave = len(delta_rows(definition, told, running))
+    return dict(told.work)
 
 
 def columns_read(definition: ViewDefinition, state: StoreState) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -89,6 +98,8 @@ class OperatorSides:
     operators: Mapping[str, Operator]
     running: JoinRunner
     deltas: dict[str, pa.Table] = field(default_factory=dict)
+    work: dict[str, DeltaWork] = field(default_factory=lambda: defaultdict(DeltaWork))
+    """By operator and by relation."""
 
     @staticmethod
     def of(definition: ViewDefinition, sides: DeltaSides, running: JoinRunner) -> OperatorSides:
@@ -101,7 +112,9 @@ class OperatorSides:
     def delta(self, relation: str, columns: Sequence[str]) -> pa.Table:
         operator = self.operators.get(relation)
         if operator is None:
-            return self.below.delta(relation, columns)
+            changed = self.below.delta(relation, columns)
+            self.work[relation].gave = len(changed)
+            return changed
         if relation not in self.deltas:
             self.deltas[relation] = self._delta(operator)
         rows = self.deltas[relation]
@@ -111,7 +124,9 @@ class OperatorSides:
     def rows(self, relation: str, columns: Sequence[str], sought: Sought, *, new: bool) -> pa.Table:
         operator = self.operators.get(relation)
         if operator is None:
-            return self.below.rows(relation, columns, sought, new=new)
+            found = self.below.rows(relation, columns, sought, new=new)
+            self.work[relation].read += len(found)
+            return found
         kept = list(columns) or operator.schema.names[:1]
         places = {name: place for place, name in enumerate(operator.shown) if name in sought.values}
         wanted = {place: sought.values[name] for name, place in places.items() if name is not None}
@@ -192,7 +207,7 @@ class OperatorSides:
             yield None
             return
         with Spool() as spool:
-            logger.info("%s: computed on Spark over all that it reads", operator.kind)
+            self._tell(operator, "computed on Spark over all that it reads")
             yield ViewKernels(self.below, self.running, runner, spool)
 
     def _whole(self, operator: Operator, new: Collection[int], parts: pa.Table | None = None) -> pa.Table:
@@ -200,16 +215,19 @@ class OperatorSides:
         relations = []
         for place, core in enumerate(operator.inputs):
             columns = columns_read(core, self.below.state(new=place in new))
-            read = {name: self.below.everything(name, some, new=place in new) for name, some in columns}
+            read = {name: self.everything(name, some, new=place in new) for name, some in columns}
             relations.append({name: _plain(one) for name, one in read.items()})
         state = "as it is" if new else "as it was"
-        logger.info("%s: computed over all that it reads, %s", operator.kind, state)
+        self._tell(operator, f"computed over all that it reads, {state}")
         return operator_over_relations(operator, relations, parts)
 
     def everything(self, relation: str, columns: Sequence[str], *, new: bool) -> pa.Table | PageFiles:
         if relation in self.operators:
             return self.rows(relation, columns, Sought(), new=new)
-        return self.below.everything(relation, columns, new=new)
+        rows = self.below.everything(relation, columns, new=new)
+        held = len(rows) if isinstance(rows, pa.Table) else self.below.state(new=new).count(relation)
+        self.work[relation].read += held
+        return rows
 
     def _input(
         self, operator: Operator, place: int, wanted: Mapping[int, pa.ChunkedArray], *, new: bool, nulls: bool = True
@@ -221,14 +239,15 @@ class OperatorSides:
         rows = rows_sought(operator.inputs[place], self, sought, new=new, running=self.running)
         parts = " of the parts that changed" if values else ""
         state = "as they are" if new else "as they were"
-        logger.info("%s: %d rows of input %d read%s, %s", operator.kind, len(rows), place + 1, parts, state)
+        self._tell(operator, f"{len(rows)} rows of input {place + 1} read{parts}, {state}")
         return rows
 
     def _delta(self, operator: Operator) -> pa.Table:
         deltas = [delta_rows(one, self, self.running) for one in operator.inputs]
         changed = {place: delta for place, delta in enumerate(deltas) if len(delta)}
         if operator.kind == UNION_ALL:
-            return _difference(operator, [repeated(one, -1) for one in deltas], [repeated(one) for one in deltas])
+            rows = _difference(operator, [repeated(one, -1) for one in deltas], [repeated(one) for one in deltas])
+            return self._gave(operator, sum(map(len, deltas)), rows)
         held = operator.accumulators
         if held is not None and changed:
             wanted = dict(enumerate(_touched(operator, changed).columns))
@@ -242,9 +261,19 @@ class OperatorSides:
         if not terms:
             return no_rows(plain_schema(operator.schema).append(pa.field(COUNT, pa.int64())))
         delta = terms[0] if len(terms) == 1 else net(pa.concat_tables(terms))
-        changes = sum(map(len, deltas))
-        logger.info("%s: %d changes of its inputs are %d of its result", operator.kind, changes, len(delta))
+        return self._gave(operator, sum(map(len, deltas)), delta)
+
+    def _gave(self, operator: Operator, came: int, delta: pa.Table) -> pa.Table:
+        """An operator's change, told and counted."""
+        logger.info("%s: %d changes of its inputs are %d of its result", operator.kind, came, len(delta))
+        work = self.work[operator.name]
+        work.came, work.gave = came, len(delta)
         return delta
+
+    def _tell(self, operator: Operator, how: str) -> None:
+        """How rows were read for a change of an operator."""
+        logger.info("%s: %s", operator.kind, how)
+        self.work[operator.name].how.append(how)
 
     def _of_first(self, operator: Operator, delta: pa.Table) -> pa.Table:
         """The change of an operator that is linear in its first input, for a change of that one."""
@@ -263,9 +292,8 @@ class OperatorSides:
         self._memory.remember(self._content(operator, new=True), new)
         touched = pa.concat_tables([plus, minus])
         sides = (_results(operator, held, held.of_groups(one, touched)) for one in (old, new))
-        rows = counted_rows(*sides)
-        logger.info("%s: %d changes of its input are %d of its result", operator.kind, len(delta), len(rows))
-        return rows
+        self.work[operator.name].how.append(f"added to {len(plus)} of {len(old)} groups that are known")
+        return self._gave(operator, len(delta), counted_rows(*sides))
 
     def _computed_again(self, groups: Operator, held: Accumulators, rows: pa.Table, lost: pa.Table) -> pa.Table:
         """Accumulators in which those of some groups are computed from the rows of these groups."""

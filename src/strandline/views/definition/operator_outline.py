@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from strandline.values import parse_duckdb
@@ -18,14 +19,40 @@ _NAMED = ("GROUP BY", "WINDOW")
 """The operators of which it is said what they compute."""
 
 
-def outline(definition: ViewDefinition, keys: Mapping[str, Sequence[str]] | None = None) -> list[str]:
+@dataclass
+class DeltaWork:
+    """What a change took of an operator or a relation: changes of its inputs, rows read and how, its own changes."""
+
+    came: int = 0
+    read: int = 0
+    gave: int = 0
+    how: list[str] = field(default_factory=list)
+
+
+Work = Mapping[str, DeltaWork]
+"""By the names of operators and relations; that of the view without a name."""
+
+
+def outline(
+    definition: ViewDefinition, keys: Mapping[str, Sequence[str]] | None = None, work: Work | None = None
+) -> list[str]:
     """The tree of a view, the result first; every line below another is an input of it.
 
     Of a view that is kept at commits, which is given the keys of its relations, it says for what all rows are read.
+    With the work of one change it says for each operator and relation what that took.
     """
     if definition.regenerated:
         return [f"computed anew each time: {definition.regenerated}"]
-    return [*_core_lines(definition), *([] if keys is None else _looked_through(definition, keys))]
+    lines = [*_core_lines(definition, work or {}), *([] if keys is None else _looked_through(definition, keys))]
+    return lines if work is None else [*lines, *_done(definition, work)]
+
+
+def _done(definition: ViewDefinition, work: Work) -> Iterator[str]:
+    """What a change took of each relation, and what it is of the view."""
+    yield f"the view: {work[''].gave} changed"
+    for relation in dict.fromkeys(relation for relation, _ in definition.reads()):
+        if relation in work:
+            yield f"{relation}: {work[relation].gave} changed, {work[relation].read} read"
 
 
 def _looked_through(definition: ViewDefinition, keys: Mapping[str, Sequence[str]]) -> list[str]:
@@ -45,12 +72,12 @@ def _is_led_to(core: ViewDefinition, parts: Sequence[str], keys: Mapping[str, Se
     return any(output.source in leading for output in core.outputs if output.name in parts)
 
 
-def _core_lines(core: ViewDefinition) -> Iterator[str]:
+def _core_lines(core: ViewDefinition, work: Work) -> Iterator[str]:
     shown = ", ".join(_text(_meaning(core, output.expression)) for output in core.outputs)
     where = "" if core.condition is None else f" where {_text(_meaning(core, core.condition))}"
     only = core.operators.get(core.occurrences[0].relation) if len(core.occurrences) == 1 else None
     if only is not None and not where:
-        yield from _operator_lines(only)
+        yield from _operator_lines(only, work)
         return
     tables = [one.relation for one in core.occurrences if one.relation not in core.operators]
     names = " join ".join(name for name in tables if name != CLOCK)
@@ -59,7 +86,7 @@ def _core_lines(core: ViewDefinition) -> Iterator[str]:
     yield f"select {shown}{joined}{where}{clock}"
     for one in core.occurrences:
         if one.relation in core.operators:
-            yield from (f"{_STEP}{line}" for line in _operator_lines(core.operators[one.relation]))
+            yield from (f"{_STEP}{line}" for line in _operator_lines(core.operators[one.relation], work))
 
 
 def _by_clock(core: ViewDefinition) -> str:
@@ -72,10 +99,12 @@ def _by_clock(core: ViewDefinition) -> str:
     return f"rows that the clock passes are found by the order of {', '.join(columns)}"
 
 
-def _operator_lines(operator: Operator) -> Iterator[str]:
-    yield f"{operator.kind}{_computes(operator)}: {_way(operator)}"
+def _operator_lines(operator: Operator, work: Work) -> Iterator[str]:
+    done = work.get(operator.name)
+    took = "" if done is None else f" [{'; '.join([f'{done.came} in, {done.gave} out', *done.how])}]"
+    yield f"{operator.kind}{_computes(operator)}: {_way(operator)}{took}"
     for core in operator.inputs:
-        yield from (f"{_STEP}{line}" for line in _core_lines(core))
+        yield from (f"{_STEP}{line}" for line in _core_lines(core, work))
 
 
 def _way(operator: Operator) -> str:
