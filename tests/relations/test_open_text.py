@@ -216,6 +216,31 @@ def test_a_ragged_csv_row_is_named_by_its_line(tmp_path: Path, row: str, fields:
         opened(tmp_path / "t.csv", f"a,b\n1,2\n\n{row}\n7,8\n")
 
 
+@pytest.mark.parametrize("rows", ['1,"a\n2,b\n3,c\n', '1,a\n2,"b', '1,a\n2,"', '1,a\n2,"b"",c\n', '1,a\r\n2,"\r\n'])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_quote_that_is_never_closed_swallows_no_rows(tmp_path: Path, rows: str, packed: bool) -> None:
+    text = f"id,name\n{rows}".encode()
+    line = 1 + rows[: rows.index('"')].count("\n") + 1
+    with pytest.raises(FormatError, match=f"a quote that is opened in the row of line {line} is never closed"):
+        opened(tmp_path / "t.csv", gzip.compress(text) if packed else text)
+
+
+def test_a_quote_is_never_closed_in_a_header_or_a_file_of_one_column(tmp_path: Path) -> None:
+    for text in ('id,"name\n1,a\n', '"id\n1\n', 'id\n1\n"2\n\n', 'id\n"'):
+        with pytest.raises(FormatError, match="never closed"):
+            opened(tmp_path / "t.csv", text)
+    with pytest.raises(FormatError, match="line 2 is never closed"):
+        opened(tmp_path / "t.csv", 'id,name\n1,"é\n2,b\n'.encode("utf-16"), encoding="utf-16")
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
+@pytest.mark.parametrize("last", ['1,""', "1,", ",", '1,"a\n"', '1,a"b', "1,x"])
+def test_the_last_row_of_a_csv_file_may_end_in_any_way(tmp_path: Path, last: str, end: str) -> None:
+    table = opened(tmp_path / "t.csv", f"id,name\n0,o\n{last}{end}")
+    assert table.num_rows == 2
+    assert opened(tmp_path / "t.csv", f"id\n0\n{end}").num_rows == 1 + max(0, end.count("\n"))
+
+
 def test_duplicated_csv_names_and_other_bytes_are_errors(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="'a' is there more than once"):
         opened(tmp_path / "t.csv", "a,a\n1,2\n")

@@ -3,6 +3,9 @@
 Opening a CSV source reads it once, whole: types are guessed over all rows of all files, rows are counted, and ragged
 rows and values that don't fit their given types are found before any work starts. What kernels read is the text in
 the spool, in pieces that can be read side by side, which a CSV file can't.
+
+A quote that is never closed would make one field of all that follows it. So a row of empty fields is put behind the
+last row: where it does not come out again, it stands inside a quote.
 """
 
 from __future__ import annotations
@@ -10,8 +13,9 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -117,7 +121,6 @@ def _text_batches(layout: _Layout) -> Iterator[pa.RecordBatch]:
         block_size=_BLOCK,
         column_names=names,
         skip_rows_after_names=int(options.header),
-        encoding=options.encoding,
     )
     parse = pa_csv.ParseOptions(
         delimiter=layout.delimiter,
@@ -134,25 +137,74 @@ def _text_batches(layout: _Layout) -> Iterator[pa.RecordBatch]:
     )
     try:
         with reading(layout.path, "CSV"), open_stream(layout.path, layout.mark) as stream:
-            yield from pa_csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert)
+            text = pa.PythonFile(_Ended(_in_utf8(stream, options.encoding), layout), mode="r")
+            batches = pa_csv.open_csv(text, read_options=read, parse_options=parse, convert_options=convert)
+            yield from _without_last_row(batches, layout)
     except FormatError as error:
-        raise _ragged(layout) or error from None
+        raise _bad_line(layout) or error from None
 
 
-def _ragged(layout: _Layout) -> FormatError | None:
-    """The error that names the first line with too few or too many fields."""
+class _Ended(io.RawIOBase):
+    """The bytes of a file, and a row of empty fields behind them."""
+
+    def __init__(self, stream: pa.NativeFile, layout: _Layout) -> None:
+        self._stream = stream
+        self._row: bytes | None = _last_row(layout).encode()
+        self._last = b"\n"
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Bytes of the file, then the row, on a line of its own."""
+        if self._row is None:
+            return b""
+        if block := bytes(self._stream.read(size)):
+            self._last = block[-1:]
+            return block
+        row, self._row = self._row, None
+        return row if self._last in b"\r\n" else b"\n" + row
+
+
+def _in_utf8(stream: pa.NativeFile, encoding: str) -> pa.NativeFile:
+    return stream if codecs.lookup(encoding).name == "utf-8" else pa.transcoding_input_stream(stream, encoding, "utf-8")
+
+
+def _without_last_row(batches: Iterable[pa.RecordBatch], layout: _Layout) -> Iterator[pa.RecordBatch]:
+    """All rows but the one that `_Ended` added; without it, a quote is open."""
+    held: pa.RecordBatch | None = None
+    for batch in batches:
+        if batch.num_rows:
+            if held is not None:
+                yield held
+            held = batch
+    if held is None or any(column[-1].as_py() for column in held.columns):
+        raise FormatError("a quote is never closed", doing=f"reading {layout.path}")
+    yield held.slice(0, held.num_rows - 1)
+
+
+def _bad_line(layout: _Layout) -> FormatError | None:
+    """The error that names the first line with too few or too many fields, or the one whose quote is never closed."""
     expected = len(layout.names)
     doing = f"reading {layout.path}"
     with _lines(layout.path, layout.options.encoding) as lines:
-        rows = _rows(lines, layout.delimiter, layout.options.quote)
+        rows = _rows(chain(lines, [_last_row(layout)]), layout.delimiter, layout.options.quote)
+        line = 1
         try:
             for row in rows:
+                if any(row) and row[-1].endswith(_last_row(layout)) and next(rows, None) is None:
+                    return FormatError(
+                        f"a quote that is opened in the row of line {line} is never closed",
+                        doing=doing,
+                        hint="The file may be cut off; close the quote, or say another one (an empty one for none)",
+                    )
                 if len(row) != expected and (row or expected == 1):
                     return FormatError(
                         f"line {rows.line_num} has {len(row)} fields, {expected} were expected: {_shown(row)}",
                         doing=doing,
                         hint="Mend the line, or say another delimiter or quote",
                     )
+                line = rows.line_num + 1
         except (csv.Error, UnicodeDecodeError) as error:
             return FormatError(f"near line {rows.line_num + 1}: {error}", doing=doing, hint=OTHER_ENCODING)
         except OSError:
@@ -160,7 +212,12 @@ def _ragged(layout: _Layout) -> FormatError | None:
     return None
 
 
-def _rows(lines: io.TextIOBase, delimiter: str, quote: str) -> Any:
+def _last_row(layout: _Layout) -> str:
+    """The row of empty fields that is put behind the last one."""
+    return layout.delimiter * (len(layout.names) - 1) + "\n"
+
+
+def _rows(lines: Iterable[str], delimiter: str, quote: str) -> Any:
     if quote:
         return csv.reader(lines, delimiter=delimiter, quotechar=quote)
     return csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
