@@ -51,6 +51,7 @@ def main(folder: Path) -> dict[str, Any]:
         "workers": workers,
         "summary": changes.summary().to_json(),
         "refused": refused(str(folder / "spool"), old, new),
+        "unseen": unseen(folder / "here.parquet", before),
         **through_s3(old, new, expected),
         **on_files(before, after, expected),
         **with_lost_executors(spark, old, new, expected),
@@ -251,4 +252,14 @@ def refused(spool: str, old: Any, new: Any) -> str:
         return str(error)
     finally:
         del os.environ["STRANDLINE_SPOOL"]
+    return ""
+
+
+def unseen(path: Path, rows: pa.Table) -> str:
+    """What is said of a file that this machine has and workers don't."""
+    pq.write_table(rows, path)
+    try:
+        sl.diff(str(path), rows, key="id", algorithm="hash", runner="spark")
+    except sl.StrandlineError as error:
+        return str(error)
     return ""

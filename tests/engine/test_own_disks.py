@@ -31,6 +31,11 @@ def test_a_spool_that_workers_do_not_see_is_refused_with_what_to_do(told: Any) -
     assert "unset it" in told["refused"]
 
 
+def test_a_file_that_workers_do_not_see_is_said_to_be_missing_there(told: Any) -> None:
+    assert "here.parquet, on a worker of spark://" in told["unseen"]
+    assert "Give a URL, or a path that every worker can open" in told["unseen"]
+
+
 def test_large_results_stay_in_a_spool_on_s3_as_long_as_somebody_holds_them(told: Any) -> None:
     # So do stores, dumps, files and states on S3 (own_disks.py).
     assert told["left"] == told["left_of_files"] == []

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -39,12 +38,13 @@ from strandline.engine.spark_session import (
     prepare,
     session,
     session_name,
+    spark_reason,
     where,
     worker_memory,
 )
 from strandline.engine.spool import SPOOL_VARIABLE, Spool, speaks_of_spools
 from strandline.engine.work import Kernel, Outcome, WorkItem, encode, find_kernel, kernel_name, outcome_of
-from strandline.errors import Cancelled, EngineError, InputError, StrandlineError
+from strandline.errors import Cancelled, EngineError, InputError, NotFound, StrandlineError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,7 +114,7 @@ class SparkRunner:
             task = _ItemTask(kernel_name(kernel), list(items), delivery)
             frame = self.spark.range(0, len(items), 1, len(items)).mapInArrow(task, DELIVERED)
             records = self._records(frame, (delivery, spool), title, progress)
-        outcomes = sorted((outcome_of(record) for record in records), key=lambda outcome: outcome.item)
+        outcomes = self._outcomes(records)
         if [outcome.item for outcome in outcomes] != list(range(len(items))):
             raise EngineError(f"{len(outcomes)} of {len(items)} tasks answered", doing=title)
         return outcomes
@@ -127,7 +127,18 @@ class SparkRunner:
             delivery = self._delivery(spool, watched=False)
             made = frame.mapInArrow(_PartitionTask(kernel_name(kernel), unpack, delivery), DELIVERED)
             records = self._records(made, (delivery, spool), title, progress)
-        return sorted((outcome_of(record) for record in records), key=lambda outcome: outcome.item)
+        return self._outcomes(records)
+
+    def _outcomes(self, records: list[dict[str, Any]]) -> list[Outcome]:
+        """The outcomes in the order of their items; what a worker did not find may well be here."""
+        try:
+            return sorted(map(outcome_of, records), key=lambda outcome: outcome.item)
+        except NotFound as error:
+            if where(self.spark).startswith("local"):
+                raise
+            doing = f"{error.doing}, on a worker of {where(self.spark)}"
+            hint = "Give a URL, or a path that every worker can open: workers don't see this machine's disk"
+            raise NotFound(error.why, doing=doing, hint=hint) from None
 
     def _delivery(self, spool: Spool, *, watched: bool) -> Delivery:
         if self.shares(spool):
@@ -301,12 +312,9 @@ def _show_done(progress: Progress, spool: Spool) -> None:
 
 
 def _readable(error: Exception, title: str) -> EngineError:
-    """Spark's own failure as one of our errors: its last line that says something, not its stack trace."""
-    reasons = re.findall(r"^\s*(?:Caused by: )?([\w.]*(?:Error|Exception): .+)$", str(error), re.MULTILINE)
-    python = [line for line in reasons if not line.startswith(("org.", "java.", "py4j."))]
-    why = (python or reasons or [str(error).strip() or type(error).__name__])[-1].splitlines()[0][:400]
+    """Spark's own failure as one of our errors: what it was, not its stack trace."""
     return EngineError(
-        f"a Spark task failed: {why}",
+        f"a Spark task failed: {spark_reason(error)}",
         doing=title,
         hint="This is the machine rather than the data: look at memory, disk space and the workers, then try again",
     )

@@ -17,6 +17,7 @@ import marshal
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -76,11 +77,15 @@ def java_version(java: str) -> int:
 
 MASTER_VARIABLE = "STRANDLINE_MASTER"
 SPOOL_SETTING = "spark.strandline.spool"
-MASTERS = re.compile(r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[.*\]|spark://.+|sc://.+|yarn|k8s://.+")
+MASTERS = re.compile(
+    r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[.*\]|spark://[^,]+:\d+(,[^,]+:\d+)*|sc://.+|yarn|k8s://.+"
+)
 WORKERS_NEED = ("pyarrow", "duckdb", "numpy", "sqlglot", "obstore")
 """What kernels import on a worker; numba makes them faster where it is."""
 
 MEMORY = "memory of a task"
+ANSWER_SECONDS = 10
+"""How long a master may take to take a connection; a Connect server has three times as long to answer."""
 
 _prepared: dict[str, int] = {}
 """What one task may use on the workers of each session that was prepared, in bytes."""
@@ -127,9 +132,28 @@ def start(master: str) -> SparkSession:
             doing="starting Spark",
             hint="Use local[*], spark://host:port for a cluster, or sc://host:port for Spark Connect",
         )
+    if master.startswith("spark://"):
+        _check_that_somebody_listens(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     return _start_connect(master) if master.startswith("sc://") else _start_classic(master)
+
+
+def _check_that_somebody_listens(master: str) -> None:
+    """Refuses the masters of a cluster if nobody listens at any: Spark would try for minutes, and say less of it."""
+    refused = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS):
+                return
+        except (OSError, OverflowError) as error:
+            refused.append(f"{address} ({error})")
+    raise EngineError(
+        f"nobody listens at {', '.join(refused)}",
+        doing=f"starting Spark on {master}",
+        hint="Check the address, and that the master runs there (start-master.sh)",
+    )
 
 
 def _start_connect(master: str) -> SparkSession:
@@ -138,6 +162,7 @@ def _start_connect(master: str) -> SparkSession:
         from pyspark.sql import SparkSession
 
     try:
+        _check_that_it_answers(master)
         builder = SparkSession.builder.remote(master)
         for name, value in _runtime_settings().items():
             builder = builder.config(name, value)
@@ -145,11 +170,25 @@ def _start_connect(master: str) -> SparkSession:
         started.range(1).count()
     except Exception as error:
         raise EngineError(
-            f"no Spark Connect server answers at {master}: {_first_line(error)}",
+            f"no Spark Connect server answers at {master}: {spark_reason(error)}",
             doing="starting Spark",
             hint="Check the address, and that the server runs (start-connect-server.sh)",
         ) from error
     return started
+
+
+def _check_that_it_answers(master: str) -> None:
+    """Waits for a Connect server no longer than is sensible; Spark's own tries go on for ten minutes."""
+    import grpc
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    channel = DefaultChannelBuilder(master).toChannel()
+    try:
+        grpc.channel_ready_future(channel).result(timeout=3 * ANSWER_SECONDS)
+    except grpc.FutureTimeoutError:
+        raise TimeoutError(f"no answer within {3 * ANSWER_SECONDS} seconds") from None
+    finally:
+        channel.close()
 
 
 def _start_classic(master: str) -> SparkSession:
@@ -173,11 +212,11 @@ def _start_classic(master: str) -> SparkSession:
                 started = builder.getOrCreate()
         except Exception as error:
             lines = Path(log.name).read_text(errors="replace").strip().splitlines()
-            why = lines[-1] if lines and "gateway" in str(error).lower() else _first_line(error)
+            why = lines[-1] if lines and "JAVA_GATEWAY_EXITED" in str(error) else spark_reason(error)
             raise EngineError(
                 f"Spark did not start on {master}: {why}",
                 doing="starting Spark",
-                hint="Check that the master is reachable and that Java works (java -version)",
+                hint="Check that this is a master of this version of Spark, and that Java works (java -version)",
             ) from error
     return started
 
@@ -319,7 +358,7 @@ def ask_worker(spark: SparkSession) -> dict[str, str]:
         rows = spark.range(0, 1, 1, 1).mapInArrow(report, "name string, version string").collect()
     except Exception as error:
         raise EngineError(
-            f"a Spark worker can't run Python with Arrow: {_first_line(error)}",
+            f"a Spark worker can't run Python with Arrow: {spark_reason(error)}",
             doing="preparing Spark's workers",
             hint=f"Every worker needs Python with {', '.join(WORKERS_NEED)}; set PYSPARK_PYTHON to that Python",
         ) from error
@@ -359,9 +398,15 @@ def where(spark: SparkSession) -> str:
     return "the Connect server" if is_connect(spark) else str(spark.sparkContext.master)
 
 
-def _first_line(error: BaseException) -> str:
+def spark_reason(error: BaseException) -> str:
+    """Why Spark failed, without its stack: of the lines that name an error the last of Python's, else what Java's say
+    most fully (causes of causes say less and less).
+    """
     text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:300]
+    named = re.findall(r"^\W*(?:Caused by: )?([\w.]*(?:Error|Exception): .+)$", text, re.MULTILINE)
+    python = [line for line in named if not line.startswith(("org.", "java.", "py4j."))]
+    java = [re.split(r"(?:[a-z]\w*\.)+\w*(?:Error|Exception): ", line)[-1] for line in named]
+    return (python[-1] if python else max(java, key=len, default=text.splitlines()[0]))[:400]
 
 
 @contextlib.contextmanager
