@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -51,10 +52,10 @@ def main(folder: Path) -> dict[str, Any]:
         "workers": workers,
         "summary": changes.summary().to_json(),
         "refused": refused(str(folder / "spool"), old, new),
-        "unseen": unseen(folder / "here.parquet", before),
+        "unseen": unseen(str(folder / "here.parquet"), before),
         **through_s3(old, new, expected),
         **on_files(before, after, expected),
-        **with_lost_executors(spark, old, new, expected),
+        **with_losses(spark, old, new, expected),
     }
 
 
@@ -70,8 +71,8 @@ def through_s3(old: Any, new: Any, expected: sl.Changes) -> dict[str, Any]:
 
 
 def on_files(before: pa.Table, after: pa.Table, expected: sl.Changes) -> dict[str, Any]:
-    with spool_on_s3():
-        files_on_s3(before, after, expected)
+    """Files and a state on an S3 that is slow and refuses every fourth request."""
+    with spool_on_s3(), overloaded() as refused:
         state = f"s3://{os.environ['BUCKET']}/orders.state"
         for rows, changed in ((before, len(before)), (after, expected.summary().changed)):
             url = f"s3://{os.environ['BUCKET']}/night.parquet"
@@ -80,7 +81,24 @@ def on_files(before: pa.Table, after: pa.Table, expected: sl.Changes) -> dict[st
             night = sl.diff(None, url, key="id", state=state, runner="spark")
             assert night.summary().changed == changed
             del night
-        return {"left_of_files": files_below(SPOOL)}
+        files_on_s3(before, after, expected)
+    return {"refused_requests": refused[0], "left_of_files": files_below(SPOOL)}
+
+
+@contextlib.contextmanager
+def overloaded() -> Iterator[list[int]]:
+    """The S3 makes trouble in the block; the list then tells how many requests it refused."""
+    refused: list[int] = []
+    _trouble("on")
+    try:
+        yield refused
+    finally:
+        refused.append(_trouble("off"))
+
+
+def _trouble(state: str) -> int:
+    with urllib.request.urlopen(f"{os.environ['AWS_ENDPOINT']}/-/trouble?{state}") as answer:
+        return int(answer.read())
 
 
 def store_on_s3(spark: Any, old: Any, new: Any) -> None:
@@ -141,19 +159,33 @@ def _noting(kind: Any, ran: list[tuple[str, str]]) -> Any:
     return run
 
 
-def with_lost_executors(spark: Any, old: Any, new: Any, expected: sl.Changes) -> dict[str, Any]:
-    """An executor is killed while rows are sent into the exchange, and one while they are compared."""
+def with_losses(spark: Any, old: Any, new: Any, expected: sl.Changes) -> dict[str, Any]:
+    """An executor is killed in each phase: while rows are sent into the exchange, while they are compared, with a spool
+    on S3; with none, once blocks of the shuffle were lost while they were compared, while results travel.
+    """
     spark.addArtifacts(str(Path(sample_kernels.__file__)), pyfile=True)
-    module: Any = import_module("strandline.differential.partitioned_hash")
-    module.compare_pair, before = sample_kernels.compare_after_loss, module.compare_pair
-    with spool_on_s3():
-        try:
-            dying = old.mapInArrow(sample_kernels.losing_executor, old.schema)
+    comparing: Any = import_module("strandline.differential.partitioned_hash")
+    compare, check = comparing.compare_pair, delivery._check_limit
+    dying = old.mapInArrow(sample_kernels.losing_executor, old.schema)
+    try:
+        comparing.compare_pair = sample_kernels.compare_after_loss
+        with spool_on_s3():
             check_same(sl.diff(dying, new, key="id"), expected)
-        finally:
-            module.compare_pair = before
-        lost = files_below(f"s3://{os.environ['BUCKET']}/lost")
-        return {"lost": lost, "left_of_lost": files_below(SPOOL)}
+            left = files_below(SPOOL)
+        comparing.compare_pair = sample_kernels.compare_after_lost_blocks
+        delivery._check_limit = lambda *_: _lose_one(spark)
+        check_same(sl.diff(dying, new, key="id"), expected)
+    finally:
+        comparing.compare_pair, delivery._check_limit = compare, check
+    return {"lost": files_below(f"s3://{os.environ['BUCKET']}/lost"), "left_of_lost": left}
+
+
+def _lose_one(spark: Any) -> None:
+    def lose(batches: Any) -> Iterator[Any]:
+        sample_kernels.lose_executor("returning")
+        yield from batches
+
+    spark.range(0, 1, 1, 1).mapInArrow(lose, "id bigint").collect()
 
 
 SPOOL = f"s3://{os.environ['BUCKET']}/spool"
@@ -255,11 +287,11 @@ def refused(spool: str, old: Any, new: Any) -> str:
     return ""
 
 
-def unseen(path: Path, rows: pa.Table) -> str:
+def unseen(path: str, rows: pa.Table) -> str:
     """What is said of a file that this machine has and workers don't."""
     pq.write_table(rows, path)
     try:
-        sl.diff(str(path), rows, key="id", algorithm="hash", runner="spark")
+        sl.diff(path, path, key="id", runner="spark")
     except sl.StrandlineError as error:
         return str(error)
     return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,14 @@ def blob(item: WorkItem, attempt: Attempt) -> Result:
 
 
 @kernel
+def blob_of_its_moment(item: WorkItem, attempt: Attempt) -> Result:
+    """A file that is another one, of the same size, each time that it is made."""
+    path = attempt.path("blob.bin")
+    Path(path).write_bytes(os.urandom(item["size"]))
+    return {"path": path, "sum": zlib.crc32(Path(path).read_bytes())}
+
+
+@kernel
 def blob_or_fail(item: WorkItem, attempt: Attempt) -> Result:
     if not item["size"]:
         raise OSError("the disk is gone")
@@ -90,8 +99,22 @@ def compare_after_loss(item: WorkItem, attempt: Attempt) -> Result:
     return compare_pair(item, attempt)
 
 
+@kernel
+def compare_after_lost_blocks(item: WorkItem, attempt: Attempt) -> Result:
+    """Compares two sides, once what Spark's shuffle keeps on this worker's disk was lost."""
+    from strandline.differential.partitioned_hash import compare_pair
+
+    if _is_first("blocks"):
+        for folder in os.environ["SPARK_LOCAL_DIRS"].split(","):
+            for path in Path(folder).rglob("shuffle_*"):
+                path.unlink()
+    return compare_pair(item, attempt)
+
+
 def losing_executor(batches: Iterator[Any]) -> Iterator[Any]:
-    """Rows as they are, once an executor was lost while they were read."""
+    """Rows as they are, once an executor was lost while they were read; tells if they are read for lost blocks."""
+    if file_exists(_mark("blocks")):
+        put_object(_mark("blocks made again"), b"")
     for batch in batches:
         lose_executor("reading")
         yield batch
@@ -99,10 +122,19 @@ def losing_executor(batches: Iterator[Any]) -> Iterator[Any]:
 
 def lose_executor(phase: str) -> None:
     """Kills the JVM that this task belongs to, once in all."""
-    mark = f"s3://{os.environ['BUCKET']}/lost/{phase}"
-    if file_exists(mark):
-        return
-    put_object(mark, b"")
-    daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
-    os.kill(int(daemon.rpartition(")")[2].split()[1]), signal.SIGKILL)
-    time.sleep(60)
+    if _is_first(phase):
+        daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
+        os.kill(int(daemon.rpartition(")")[2].split()[1]), signal.SIGKILL)
+        time.sleep(60)
+
+
+def _is_first(phase: str) -> bool:
+    """Whether this has not happened yet; from now on it has."""
+    if file_exists(_mark(phase)):
+        return False
+    put_object(_mark(phase), b"")
+    return True
+
+
+def _mark(phase: str) -> str:
+    return f"s3://{os.environ['BUCKET']}/lost/{phase}"

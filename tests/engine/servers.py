@@ -190,6 +190,7 @@ def standalone_cluster(folder: Path, settings: dict[str, str]) -> Iterator[Serve
         waiting = "spark.scheduler.m{}RegisteredResources{}"
         both = {"spark.cores.max": "2", waiting.format("in", "Ratio"): "1.0"}  # work begins on both workers
         both[waiting.format("ax", "WaitingTime")] = "120s"
+        both["spark.shuffle.io.retryWait"] = "1s"  # what a lost executor kept is not asked for long
         options = " ".join(f"--conf {name}={value}" for name, value in {**SPECULATION, **both}.items())
         options += f" --conf 'spark.executor.extraJavaOptions={BRIEF}' --conf spark.driver.host=127.0.0.1"
         environment["PYSPARK_SUBMIT_ARGS"] = f"{options} pyspark-shell"

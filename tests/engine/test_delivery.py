@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sample_kernels import blob, blob_or_fail, refuse_odd, square
+from sample_kernels import blob, blob_of_its_moment, blob_or_fail, refuse_odd, square
 from tests.storage import s3
 
 from strandline.engine import InlineRunner, Spool
@@ -45,6 +46,26 @@ def test_two_runs_of_one_spool_keep_their_files_apart(spark: Any) -> None:
         runner = SparkRunner(spark, shared=False)
         first, second = (runner.run(square, [{"n": n}], spool, "squaring")[0].result for n in (3, 4))
         assert [Path(each["path"]).read_text() for each in (first, second)] == ["9", "16"]
+
+
+def test_results_that_are_lost_while_they_travel_and_made_anew_are_taken_anew(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = import_module("strandline.engine.delivery")
+    lost: list[int] = []
+
+    def lose_once(size: int, *_: Any) -> None:
+        if not lost:
+            spark.catalog.clearCache()
+        lost.append(size)
+
+    monkeypatch.setattr(module, "_check_limit", lose_once)
+    with Spool() as spool:
+        runner = SparkRunner(spark, shared=False)
+        outcomes = runner.run(blob_of_its_moment, [{"size": 300_000}, {"size": 200_000}], spool, "writing")
+        assert lost == [500_000, 500_000]
+        for outcome in outcomes:
+            assert zlib.crc32(Path(outcome.result["path"]).read_bytes()) == outcome.result["sum"]
 
 
 def test_more_than_may_travel_is_told_before_it_does_with_what_to_set(

@@ -43,8 +43,12 @@ def test_large_results_stay_in_a_spool_on_s3_as_long_as_somebody_holds_them(told
     assert "spark.strandline.spool" in told["no_bucket"]
 
 
-def test_lost_executors_change_nothing_and_leave_nothing(told: Any) -> None:
-    assert told["lost"] == ["comparing", "reading"]
+def test_a_slow_and_overloaded_s3_changes_nothing_and_leaves_nothing(told: Any) -> None:
+    assert told["refused_requests"] > 10
+
+
+def test_lost_executors_and_lost_blocks_change_nothing_and_leave_nothing(told: Any) -> None:
+    assert told["lost"] == ["blocks", "blocks made again", "comparing", "reading", "returning"]
     assert told["left_of_lost"] == []
 
 

@@ -31,14 +31,24 @@ def _compare_and_swap_at_once() -> None:
 
 
 class Overloaded:
-    """An S3 that is slow, and that answers every fourth request by 503, half of these after it has done them."""
+    """An S3 that is slow, and that answers every fourth request by 503, half of these after it has done them.
+
+    A request for `/-/trouble?on` or `?off` begins or ends that, and tells how many were refused so far.
+    """
 
     def __init__(self, app: Any) -> None:
         self._app = app
         self._numbers = itertools.count()
         self.refused = 0
+        self.on = True
 
     def __call__(self, environ: dict[str, Any], start: Any) -> Any:
+        if environ["PATH_INFO"] == "/-/trouble":
+            self.on = environ["QUERY_STRING"] == "on"
+            start("200 OK", [])
+            return [str(self.refused).encode()]
+        if not self.on:
+            return self._app(environ, start)
         number = next(self._numbers)
         time.sleep(0.005)
         if number % 4:

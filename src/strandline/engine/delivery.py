@@ -17,6 +17,7 @@ import json
 import os
 import secrets
 import shutil
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from strandline.engine.runner import parallel
 from strandline.engine.spool import SPOOL_VARIABLE, Spool, scratch_folder
 from strandline.engine.work import HANDED_ON, Attempt, Kernel, WorkItem, encode, run_attempt
 from strandline.errors import EngineError, InputError, StrandlineError
+from strandline.storage import retried
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,6 +47,9 @@ JOB_BYTES = 64 << 20
 
 RETURN_LIMIT = 8 << 30
 """Bytes of results that may travel through Spark to the driver's disk."""
+
+TAKES = 3
+"""How often results are taken at most, where workers are lost while they travel."""
 
 _HOME = "\0spool/"
 """Stands in a record for the spool; no path begins so."""
@@ -94,13 +99,23 @@ class Delivery:
                 objects = put_files(self.remote, folder, files)
                 yield _row(record=encode({**record, "files": files, "late": late, "objects": objects}))
                 return
-            yield _row(record=encode({**record, "files": files, "late": late}))
+            sums = {name: _checksum(os.path.join(folder, name)) for name in files} if late else {}
+            yield _row(record=encode({**record, "files": files, "late": late, "sums": sums}))
             for name in files:
                 yield from _pieces(os.path.join(folder, name), name, late=late)
 
     def refuse(self, error: StrandlineError) -> Iterator[pa.RecordBatch]:
         """A mistake that was found before there was anything to attempt."""
         yield _row(record=encode({"item": -1, "error": error.to_json(), "files": {}, "late": False}))
+
+
+def _checksum(path: str) -> int:
+    """The CRC of a file: tells one computation of a result from another."""
+    found = 0
+    with open(path, "rb") as file:
+        while piece := file.read(PIECE_BYTES):
+            found = zlib.crc32(piece, found)
+    return found
 
 
 def _homeless(text: str, folder: str, files: dict[str, int]) -> str:
@@ -145,7 +160,15 @@ def take_records(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def take_files(frame: DataFrame, spool: Spool, title: str) -> list[dict[str, Any]]:
-    """The records of a frame whose attempts wrote to their workers' disks, once their files are in the spool."""
+    """The records of a frame whose attempts wrote to their workers' disks, once their files are in the spool.
+
+    What a worker kept that is lost meanwhile is computed again, from rows that may come in another order: pieces that
+    are not those of which the records tell are noticed, and all is taken anew.
+    """
+    return retried(lambda: _take_files(frame, spool, title), TAKES, (EngineError,))
+
+
+def _take_files(frame: DataFrame, spool: Spool, title: str) -> list[dict[str, Any]]:
     from pyspark.storagelevel import StorageLevel
 
     home = os.path.join(spool.path, f"from-workers-{secrets.token_hex(6)}")
@@ -239,5 +262,6 @@ def _check_whole(home: str, records: list[dict[str, Any]], title: str) -> None:
             if size == 0:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 Path(path).touch()
-            if os.path.getsize(path) != size:
+            told = record.get("sums", {}).get(name)
+            if os.path.getsize(path) != size or (told is not None and told != _checksum(path)):
                 raise EngineError(f"{name} did not arrive whole from its worker", doing=title, hint="Try again")
