@@ -145,6 +145,7 @@ CONTENDERS: dict[str, Callable[[str, str], Work]] = {
     "reading both (pyarrow)": reading,
     "strandline auto, Spark": strandline("auto", "spark"),
     "strandline kb state, Spark": strandline("kb", "spark"),
+    "strandline kb state, inline": strandline("kb", "inline"),
     "strandline kbp state, Spark": strandline("kbp", "spark"),
     "strandline window, Spark": strandline("window", "spark"),
     "strandline auto, inline": strandline("auto", "inline"),

@@ -24,10 +24,12 @@ from tests.random_tables import Case, cases
 
 import strandline as sl
 from strandline.changes.shape import ChangeSet
+from strandline.differential import state_build
 from strandline.differential.differential import Differential, find_changes
 from strandline.differential.plan import DiffPlan
 from strandline.differential.signatures import signature_file
 from strandline.differential.signatures.state import SignatureState, load_state, save_state
+from strandline.engine import InlineRunner
 from strandline.errors import InputError
 from strandline.relations import spooled
 
@@ -117,6 +119,28 @@ TUESDAY = orders((2, "buoy", 6), (3, "chain", 8), (4, "dinghy", 1))
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.mark.parametrize("algorithm", ["kb", "kbp"])
+def test_a_small_side_in_key_order_is_signed_by_all_that_run_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    monkeypatch.setattr(state_build, "SIGNED_BYTES", 1)
+    monkeypatch.setattr(InlineRunner, "parallelism", 3)
+    ids = np.arange(100)
+    for name, table in {
+        "old": pa.table({"id": ids, "v": ids % 7}),
+        "new": pa.table({"id": ids[3:] + (ids[3:] > 50), "v": np.where(ids[3:] == 40, 9, ids[3:] % 7)}),
+    }.items():
+        pq.write_table(table, folder / f"{name}.parquet", row_group_size=10)
+    old, new = str(folder / "old.parquet"), str(folder / "new.parquet")
+    state = str(folder / "state")
+    sl.diff(None, old, key="id", state=state, algorithm=algorithm, runner="inline")
+    assert len(load_state(state).segments) == 3
+    found = sl.diff(state, new, key="id", save_state=state, algorithm=algorithm, runner="inline")
+    assert kinds(found) == kinds(sl.diff(old, new, key="id", algorithm="hash", runner="inline"))
+    assert len(load_state(state).segments) == 3
+    assert not sl.diff(state, new, key="id", algorithm=algorithm, runner="inline").header.counts.rows
 
 
 def test_pointers_are_saved_only_when_asked_for(folder: Path) -> None:

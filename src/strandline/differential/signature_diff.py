@@ -54,8 +54,8 @@ from strandline.differential.signatures import (
     with_known_rows,
     write_segment,
 )
-from strandline.differential.state_build import build_state, check_unique
-from strandline.engine import Attempt, Result, WorkItem, cut_evenly, kernel
+from strandline.differential.state_build import build_state, check_unique, signing_groups
+from strandline.engine import Attempt, Result, WorkItem, kernel
 from strandline.values import BLOCK_ROWS, Matching, Numbers, match, match_numbers, no_rows, plain, restore, unequal
 
 Flags = npt.NDArray[np.bool_]
@@ -66,8 +66,6 @@ SPARSE = 4
 def signature_diff(plan: DiffPlan, state: SignatureState, spec: SignatureSpec, *, keep: bool = True) -> DiffResult:
     """The differential of a saved state and the new side; the result carries the next state, to be kept or not."""
     header = result_header(plan.comparison, spec)
-    pieces = plan.pieces(plan.new.bytes)
-    groups = cut_evenly(plan.new.scans(), lambda scan: scan.bytes, pieces)
     items = [
         {
             "new": plan.new.side.with_scans(group).to_json(),
@@ -77,7 +75,7 @@ def signature_diff(plan: DiffPlan, state: SignatureState, spec: SignatureSpec, *
             "mark": spec.number_is_key and (keep or bool(state.blocks)),
             "making": spec.to_json(),
         }
-        for group in groups
+        for group in signing_groups(plan, plan.new, spec)
     ]
     outcomes = plan.runner.run(compare_with_state, items, plan.spool, "comparing with saved signatures")
     segments = [SignatureSegment.from_json(outcome.result["segment"]) for outcome in outcomes]

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.differential.comparison import Side, read_side
-from strandline.differential.plan import DiffPlan
+from strandline.differential.plan import DiffPlan, Input
 from strandline.differential.signatures import (
     SignatureSegment,
     SignatureSpec,
@@ -30,9 +30,13 @@ from strandline.differential.signatures import (
 )
 from strandline.engine import Attempt, Outcome, Result, WorkItem, cut_evenly, kernel
 from strandline.errors import KeysError
+from strandline.relations import Scan, clustering_of
 from strandline.values import match
 
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
+SIGNED_BYTES = 4 << 20
+"""Input in order that is worth a work item of its own."""
+
 SEGMENT_ROWS = 1 << 20
 """Segments that are merged become about so long: each work item of the next run opens all that it may meet."""
 
@@ -40,7 +44,7 @@ SEGMENT_ROWS = 1 << 20
 def sign_relation(plan: DiffPlan, side: str, spec: SignatureSpec) -> tuple[SignatureState, list[Outcome]]:
     """The state of one side of the plan ("old" or "new"), read once."""
     given = plan.old if side == "old" else plan.new
-    groups = cut_evenly(given.scans(), lambda scan: scan.bytes, plan.pieces(given.bytes))
+    groups = signing_groups(plan, given, spec)
     items = []
     first = 0
     for group in groups:
@@ -50,6 +54,16 @@ def sign_relation(plan: DiffPlan, side: str, spec: SignatureSpec) -> tuple[Signa
     outcomes = plan.runner.run(sign_scans, items, plan.spool, f"signing the {side} side")
     segments = [SignatureSegment.from_json(outcome.result["segment"]) for outcome in outcomes]
     return build_state(plan, spec, segments, side), outcomes
+
+
+def signing_groups(plan: DiffPlan, given: Input, spec: SignatureSpec) -> list[list[Scan]]:
+    """A side's scans, shared out to work items. Where they are in order of number, their segments are not merged again:
+    a small side, too, is spread over what runs at once then.
+    """
+    pieces = plan.pieces(given.bytes)
+    if spec.number_is_key and clustering_of(given.parts(spec.key), spec.key).overlap == 0:
+        pieces = max(pieces, min(plan.runner.parallelism, given.bytes // SIGNED_BYTES))
+    return cut_evenly(given.scans(), lambda scan: scan.bytes, pieces)
 
 
 @kernel
