@@ -16,9 +16,9 @@ from tests.tables.shop import entries, numbered, rows, shop
 from strandline.errors import SchemaError, SnapshotExpired
 from strandline.storage import LocalStorage, MemoryStorage
 from strandline.store import Store
-from strandline.tables import Limits, page_writer
+from strandline.tables import Limits, PageCache, RowShape, TableReader, changed_rows, page_writer
 from strandline.tables.page import decode_columns, decode_page, encode_page
-from strandline.tables.schema import TableSchema, new_table_schema
+from strandline.tables.schema import ROW, TableSchema, new_table_schema
 
 SMALL = Limits(page_rows=200, cut_rows=150, join_rows=50, most_in_overlay=40, fewest_for_overlay=20)
 
@@ -204,6 +204,47 @@ def test_changes_between_states_open_only_pages_that_differ(monkeypatch: pytest.
         ]
         assert changes.summary().unchanged == 499_998
         assert len(store.changes("t", since="before", until="before")) == 0
+
+
+def test_of_a_page_that_was_written_anew_only_rows_that_differ_come_out() -> None:
+    with shop(limits=SMALL) as store:
+        store.create_table("t", numbered(180).append_column("w", pa.array(range(180))), key="id")
+        reader = TableReader(store.pages.view(), "t", store.cache)
+        with store.state() as older:
+            store.table("t").update(where="id < 60", set={"w": "-w"})
+            store.table("t").delete(where="id = 100")
+            with store.state() as newer:
+                table = reader.entry
+                held = [[one.base for one in state.entries(table.domain)] for state in (older, newer)]
+                assert not set(held[0]) & set(held[1])
+                for columns, differing in ((None, 60), (("w",), 60), (("id", "v"), 1)):
+                    shape = RowShape(reader.schema, columns)
+                    old, new = changed_rows(store.cache, older, newer, table.domain, shape)
+                    assert len(old) == differing  # the row of 0 is the same; one more is gone
+                    assert len(new) == differing - 1
+                    assert 100 in old.column(ROW).to_pylist()
+
+
+def test_columns_of_a_large_page_that_is_looked_through_are_decoded_once() -> None:
+    with shop(limits=SMALL) as store:
+        rows = numbered(180).append_column("w", pa.array([f"w{n}" for n in range(180)]))
+        store.create_table("t", rows, key="id")
+        store.table("t").update(where="id = 7", set={"w": "'new'"})
+        store.cache.kept_rows = 0
+        store.cache.clear()
+        reader = TableReader(store.pages.view(), "t", store.cache)
+        (entry,) = entries(store, "t")
+        assert entry.overlay is not None
+        before = opened(store)
+        for columns, most in ((("v",), 2), (("v",), 2), (("v", "w"), 3), (("w", "id"), 3)):
+            contents = reader.looked_through(entry, columns)
+            assert opened(store) - before == most  # the overlay, and the base page for columns that are not kept yet
+            assert {"id", *columns} <= set(contents.table.column_names)
+        places = contents.meeting(lambda held: np.asarray(held.column("id"), dtype=np.int64) % 100 == 7)
+        assert contents.taken(*places).sort_by("id").column("w").to_pylist() == ["new", "w107"]
+        small = PageCache(limit=1)
+        for _ in range(2):  # nothing that is larger than the cache pushes out what was asked for last
+            assert small.looked_through(entry, reader.schema, reader.view.read, ("v",)).table.num_rows == 180
 
 
 def test_a_row_that_moves_to_another_page_is_no_change() -> None:

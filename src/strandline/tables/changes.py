@@ -22,7 +22,7 @@ from strandline.tables.page_cache import PageCache, Read
 from strandline.tables.predicates import repeat
 from strandline.tables.scan import TableReader, find_table
 from strandline.tables.schema import DELETED, ROW, TableSchema, holds
-from strandline.values import Matching, free_name, match, no_rows, unequal
+from strandline.values import Matching, free_name, match, match_numbers, no_rows, unequal
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class RowShape:
 def changed_rows(
     cache: PageCache, older: ReadView, newer: ReadView, table_id: TableId, shape: RowShape
 ) -> tuple[pa.Table, pa.Table]:
-    """The rows of both states on pages that differ, in the wanted shape; rows that merely moved are on both sides.
+    """The rows of both states on pages that differ, in the wanted shape, less those that are the same in both.
 
-    Where two entries share their base page, only rows that an overlay touches come out.
+    Of two entries that share their base page, the rows that an overlay touches: some of these may be the same.
     """
     return rows_of_pairs(cache, newer.changed_entries(table_id, older), shape, (older.read, newer.read))
 
@@ -61,10 +61,31 @@ def rows_of_pairs(
     def read(pair: tuple[Entry | None, Entry | None]) -> tuple[pa.Table, pa.Table]:
         return _rows_of_pair(cache, pair, shape, reads)
 
-    nothing = no_rows(shape.row_schema)
+    nothing, pairs = no_rows(shape.row_schema), list(pairs)
     tables = [(nothing, nothing), *parallel(read, pairs)]
     # Rows of many pages are many small chunks, and whoever compares them would pay for each.
     old, new = (pa.concat_tables(side).combine_chunks() for side in zip(*tables, strict=True))
+    return (old, new) if all(_share_base(*pair) for pair in pairs) else _without_same(old, new)
+
+
+def _without_same(old: pa.Table, new: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The rows that are not the same on both sides, wherever they stand.
+
+    A row keeps its number. Two versions may have given one number to two rows, which are the same if their values are.
+    """
+    if not len(old) or not len(new):
+        return old, new
+    matching = match_numbers(*(np.asarray(side.column(ROW), dtype=np.int64) for side in (old, new)))
+    left, right = pa.array(matching.old), pa.array(matching.new)
+    differ = np.zeros(len(left), dtype=np.bool_)
+    for name in old.column_names:
+        if name != ROW:
+            differ |= unequal(old.column(name).take(left), new.column(name).take(right))
+    kept = (
+        [matching.only_old, matching.old[differ], matching.repeated_old],
+        [matching.only_new, matching.new[differ], matching.repeated_new],
+    )
+    old, new = (side.take(pa.array(np.sort(np.concatenate(c)))) for side, c in zip((old, new), kept, strict=True))
     return old, new
 
 
@@ -111,7 +132,7 @@ def _contents(cache: PageCache, read: Read, entry: Entry | None, shape: RowShape
         return None
     if shape.columns is None:
         return cache.contents(entry, shape.schema, read)
-    return cache.at_least(entry, shape.schema, read, shape.columns)
+    return cache.looked_through(entry, shape.schema, read, shape.columns)
 
 
 def _share_base(before: Entry | None, after: Entry | None) -> bool:

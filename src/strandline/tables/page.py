@@ -9,7 +9,7 @@ is decided by `page_writer`.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -238,6 +238,13 @@ class BasePage:
     table: pa.Table
     order: tuple[str, ...]
 
+    def with_columns(self, columns: pa.Table) -> BasePage:
+        """The same rows with columns more; what is known of their order is theirs, too."""
+        sides = (self.table, columns)
+        page = BasePage(pa.table({name: side.column(name) for side in sides for name in side.column_names}), self.order)
+        page.__dict__.update({name: value for name, value in vars(self).items() if name not in ("table", "order")})
+        return page
+
     @cached_property
     def rows(self) -> Numbers:
         """The row numbers."""
@@ -393,12 +400,23 @@ class PageContents:
         places = self.base.beginning_with(prefixes)
         if places is None:
             return None
+        over = [] if self.overlay is None else [p for key, p in self.overlay.by_key.items() if _begins(key, prefixes)]
+        return self.taken(places, np.array(over, dtype=np.int64))
+
+    def meeting(self, condition: Callable[[pa.Table], Flags]) -> tuple[Numbers, Numbers]:
+        """Where the rows that meet a condition, and maybe others that are not current, stand in the base page, and
+        where in the overlay: for `taken`."""
+        places = np.flatnonzero(condition(self.base.table))
+        if self.overlay is None:
+            return places, np.empty(0, dtype=np.int64)
+        return places, np.flatnonzero(condition(self.overlay.table) & ~self.overlay.deleted)
+
+    def taken(self, places: Numbers, over: Numbers) -> pa.Table:
+        """The rows at these places of the base page, as far as they are current, and those at these of the overlay."""
         if self.overlay is None:
             return self.base.table.take(pa.array(places))
-        places = places[~np.isin(self.base.rows[places], self.overlay.rows)]
-        over = [place for key, place in self.overlay.by_key.items() if _begins(key, prefixes)]
-        kept = self.base.table.take(pa.array(places))
-        return pa.concat_tables([kept, self.overlay.table.take(pa.array(over, pa.int64())).select(kept.column_names)])
+        kept = self.base.table.take(pa.array(places[~np.isin(self.base.rows[places], self.overlay.rows)]))
+        return pa.concat_tables([kept, self.overlay.table.take(pa.array(over)).select(kept.column_names)])
 
     @cached_property
     def table(self) -> pa.Table:

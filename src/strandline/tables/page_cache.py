@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Hashable, Sequence
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,17 +23,21 @@ from strandline.tables.page import (
     live_base,
     overlay_of,
 )
-from strandline.tables.schema import TableSchema
+from strandline.tables.schema import ROW, TableSchema
 from strandline.values import no_rows
+
+T = TypeVar("T")
 
 CACHE_BYTES = 256 << 20
 MEMORY_SHARE = 16
-"""Decoded pages may take so many bytes, or one part in so many of the machine's memory where that is more."""
+"""Decoded pages may take so many bytes, or one part in so many of the machine's memory where that is more; columns of
+large pages that are looked through take half of that, and what is computed of pages a quarter."""
 INDEX_BYTES, OVERLAY_BYTES = 32, 256
 """What finding rows by key and by number takes for each row: arrays, and in an overlay dictionaries."""
 
 KEPT_ROWS = 32_768
-"""Pages up to so many rows are kept decoded; larger ones are read with the columns that are wanted."""
+"""Pages up to so many rows are kept decoded; larger ones are read with the columns that are wanted, and these are kept
+where rows are looked for."""
 
 MOST_BOUNDS = 1 << 18
 """Of so many pages and columns bounds are kept."""
@@ -42,29 +46,54 @@ Read = Callable[[PageRef], bytes]
 Bounds = tuple[Any, Any]
 
 
-class Remembered:
-    """Rows that were computed from pages, by what identifies them; the least recently used go first."""
+class Recent(Generic[T]):
+    """Values of so many bytes, the least recently used going first. Safe for many threads."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._kept: OrderedDict[Hashable, pa.Table] = OrderedDict()
+        self.limit = limit
+        self._kept: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self._size = 0
         self._mutex = threading.Lock()
 
-    def recall(self, content: Hashable) -> pa.Table | None:
+    def get(self, key: Hashable) -> T | None:
         with self._mutex:
-            if content in self._kept:
-                self._kept.move_to_end(content)
-            return self._kept.get(content)
+            if key not in self._kept:
+                return None
+            self._kept.move_to_end(key)
+            return self._kept[key][0]
+
+    def put(self, key: Hashable, value: T, size: int) -> None:
+        """The last one stays, however large it is."""
+        with self._mutex:
+            self._size += size - self._kept.pop(key, (None, 0))[1]
+            self._kept[key] = (value, size)
+            while self._size > self.limit and len(self._kept) > 1:
+                self._size -= self._kept.popitem(last=False)[1][1]
+
+    def keys(self) -> list[Hashable]:
+        """The keys, the least recently used first."""
+        with self._mutex:
+            return list(self._kept)
+
+    def clear(self) -> None:
+        with self._mutex:
+            self._kept.clear()
+            self._size = 0
+
+
+class Remembered:
+    """Rows that were computed from pages, by what identifies them."""
+
+    def __init__(self, limit: int) -> None:
+        self._kept: Recent[pa.Table] = Recent(limit)
+
+    def recall(self, content: Hashable) -> pa.Table | None:
+        return self._kept.get(content)
 
     def remember(self, content: Hashable | None, rows: pa.Table) -> None:
         """None identifies nothing: such rows are not kept."""
-        if content is None:
-            return
-        with self._mutex:
-            self._kept[content] = rows
-            self._kept.move_to_end(content)
-            while sum(one.nbytes for one in self._kept.values()) > self._limit:
-                self._kept.popitem(last=False)
+        if content is not None and rows.nbytes <= self._kept.limit:
+            self._kept.put(content, rows, rows.nbytes)
 
     def keep(self, content: Hashable, other: Hashable) -> None:
         """What is known of one content holds for another as well."""
@@ -73,22 +102,21 @@ class Remembered:
             self.remember(other, rows)
 
     def clear(self) -> None:
-        with self._mutex:
-            self._kept.clear()
+        self._kept.clear()
 
 
 class PageCache:
-    """Pages in the present shape of their tables, the least recently used going first. Safe for many threads."""
+    """Pages in the present shape of their tables. Safe for many threads."""
 
     def __init__(self, limit: int | None = None) -> None:
-        self._limit = max(CACHE_BYTES, machine_memory() // MEMORY_SHARE) if limit is None else limit
-        self._kept: OrderedDict[tuple[str, str], tuple[BasePage | Overlay, int]] = OrderedDict()
-        self._size = 0
+        limit = max(CACHE_BYTES, machine_memory() // MEMORY_SHARE) if limit is None else limit
+        self._kept: Recent[BasePage | Overlay] = Recent(limit)
+        self._parts: Recent[BasePage] = Recent(limit // 2)
         self._verified: set[PageRef] = set()
         self._bounds: dict[tuple[tuple[PageRef, ...], str, str], Bounds] = {}
         self._mutex = threading.Lock()
         self.kept_rows = KEPT_ROWS
-        self.remembered = Remembered(self._limit // 4)
+        self.remembered = Remembered(limit // 4)
         self.opened = 0
         """How many pages were read from storage: tests count them."""
 
@@ -117,6 +145,14 @@ class PageCache:
         if entry.rows <= self.kept_rows:
             return self.contents(entry, schema, read)
         return self.chosen(entry, schema, read, columns)
+
+    def looked_through(self, entry: Entry, schema: TableSchema, read: Read, columns: Sequence[str]) -> PageContents:
+        """The same for who looks for rows, and will look again: a choice of columns of a large page is kept, too."""
+        ref = live_base(entry)
+        if entry.rows <= self.kept_rows or self._recall(ref, schema) is not None:
+            return self.contents(entry, schema, read)
+        base = self._part(ref, schema, read, {*columns, *schema.order})
+        return PageContents(base, None if entry.overlay is None else self.overlay(entry.overlay, schema, read))
 
     def columns(self, entry: Entry, schema: TableSchema, read: Read, columns: Sequence[str]) -> Columns | None:
         """Columns of a live entry decoded for the caller alone; None when it is kept already, or has an overlay."""
@@ -154,14 +190,11 @@ class PageCache:
 
     def remember(self, ref: PageRef, schema: TableSchema, page: BasePage | Overlay) -> None:
         """Keep a page that was read, or that is just being written."""
-        size = int(page.table.nbytes) + (INDEX_BYTES if isinstance(page, BasePage) else OVERLAY_BYTES) * len(page.table)
-        with self._mutex:
-            old = self._kept.pop((ref.checksum, schema.mark), None)
-            self._size += size - (old[1] if old is not None else 0)
-            self._kept[ref.checksum, schema.mark] = (page, size)
-            while self._size > self._limit and len(self._kept) > 1:
-                _, (_, gone) = self._kept.popitem(last=False)
-                self._size -= gone
+        self._kept.put((ref.checksum, schema.mark), page, _size(page))
+
+    def keys(self) -> list[Hashable]:
+        """What is kept of pages, the least recently used first."""
+        return [*self._kept.keys(), *self._parts.keys()]
 
     def bounds(self, entry: Entry, schema: TableSchema, column: str) -> Bounds | None:
         """The least and the greatest value of a column on a page, both inclusive, as far as it is known; nulls where it
@@ -180,15 +213,27 @@ class PageCache:
     def clear(self) -> None:
         """Forget everything."""
         with self._mutex:
-            self._kept.clear()
             self._bounds.clear()
-            self._size = 0
-        self.remembered.clear()
+        for kept in (self._kept, self._parts, self.remembered):
+            kept.clear()
 
     def _recall(self, ref: PageRef, schema: TableSchema) -> BasePage | Overlay | None:
-        with self._mutex:
-            kept = self._kept.get((ref.checksum, schema.mark))
-            if kept is None:
-                return None
-            self._kept.move_to_end((ref.checksum, schema.mark))
-            return kept[0]
+        return self._kept.get((ref.checksum, schema.mark))
+
+    def _part(self, ref: PageRef, schema: TableSchema, read: Read, columns: Container[str]) -> BasePage:
+        """Columns of a base page, those that are not kept yet decoded."""
+        place = (ref.checksum, schema.mark)
+        part = self._parts.get(place)
+        held = () if part is None else part.table.column_names
+        missing = [name for name in schema.names if name in columns and name not in held]
+        if part is None or missing:
+            self.opened += 1
+            decoded = decode_page(read(ref), schema, missing)
+            part = base_of(decoded, schema) if part is None else part.with_columns(decoded.drop_columns([ROW]))
+            self._parts.put(place, part, _size(part))
+        return part
+
+
+def _size(page: BasePage | Overlay) -> int:
+    each = INDEX_BYTES if isinstance(page, BasePage) else OVERLAY_BYTES
+    return int(page.table.nbytes) + each * len(page.table)

@@ -175,6 +175,10 @@ class TableReader:
         """What one page holds, the whole of it or at least these columns, which have the order's among them."""
         return self._cache.at_least(entry, self.schema, self.view.read, needed)
 
+    def looked_through(self, entry: Entry, needed: Sequence[str]) -> PageContents:
+        """The same, kept for who looks for rows of the table again."""
+        return self._cache.looked_through(entry, self.schema, self.view.read, needed)
+
     def bounds(self, entry: Entry, column: str) -> tuple[Any, Any] | None:
         """The least and the greatest value of a column on a page, both inclusive; None where they are not known."""
         if self.schema.key[:1] != (column,):

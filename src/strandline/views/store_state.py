@@ -184,11 +184,11 @@ class StoreState:
 
         def read(found: tuple[Entry, list[bytes]]) -> pa.Table:
             entry, beginnings = found
-            rows_of_page = reader.contents(entry, needed).beginning_with(beginnings)
-            if rows_of_page is not None:
-                return rows_of_page.select(wanted)
-            rows = reader.rows(entry, needed, None, ALL)
-            return rows.filter(pa.array(_meets(rows, values))).select(wanted)
+            contents = reader.looked_through(entry, needed)
+            rows = contents.beginning_with(beginnings)
+            if rows is None:
+                rows = contents.taken(*contents.meeting(lambda held: _meets(held, values)))
+            return rows.select(wanted)
 
         return _put_together(reader, wanted, parallel(read, _entries(reader, prefixes)))
 
@@ -198,11 +198,10 @@ class StoreState:
         wanted = _some(columns, reader.schema)
 
         def read(entry: Entry) -> pa.Table:
-            kept = entry.rows <= self.cache.kept_rows
-            if not kept and not _meets(reader.rows(entry, list(filters), None, ALL), filters).any():
+            places = reader.looked_through(entry, tuple(filters)).meeting(lambda held: _meets(held, filters))
+            if not any(map(len, places)):
                 return no_rows(reader.schema.row_schema).select(wanted)
-            rows = reader.rows(entry, list(dict.fromkeys([*wanted, *filters])), None, ALL)
-            return rows.filter(pa.array(_meets(rows, filters))).select(wanted)
+            return reader.looked_through(entry, (*wanted, *filters)).taken(*places).select(wanted)
 
         return _put_together(reader, wanted, parallel(read, reader.entries(ALL)))
 
