@@ -52,16 +52,17 @@ def numbers(draw: st.DrawFn, type_: pa.DataType) -> Any:
 @given(st.data())
 def test_what_is_added_up_is_what_duckdb_computes(data: st.DataObject) -> None:
     type_ = data.draw(st.sampled_from(list(TYPES)))
-    rows = st.tuples(st.none() | st.integers(0, 2), numbers(type_))
+    required = data.draw(st.booleans())
+    rows = st.tuples(st.integers(0, 2) if required else st.none() | st.integers(0, 2), numbers(type_))
     by = data.draw(st.sampled_from([" group by g", ""]))
     shown = "g, " if by else ""
     sql = f"select {shown}{SUMS}, {FILTERED} from t{by}"
 
     def table(drawn: list[Any], first: int) -> pa.Table:
         keys = pa.array(range(first, first + len(drawn)), pa.int64())
-        return pa.table(
-            {"k": keys, "g": pa.array([g for g, _ in drawn], pa.int64()), "x": pa.array([x for _, x in drawn], type_)}
-        )
+        groups, values = pa.array([g for g, _ in drawn], pa.int64()), pa.array([x for _, x in drawn], type_)
+        fields = [pa.field("k", pa.int64()), pa.field("g", pa.int64(), nullable=not required), pa.field("x", type_)]
+        return pa.table([keys, groups, values], schema=pa.schema(fields))
 
     with create_on(MemoryStorage(), limits=TINY) as store:
         first = data.draw(st.lists(rows, max_size=8))

@@ -286,24 +286,23 @@ class OperatorSides:
         groups = operator.accumulating(held)
         old = self._accumulated(operator, held, new=False)
         plus, minus = (operator_rows(groups, [repeated(delta, sign)]) for sign in (1, -1))
-        new, lost = held.merged(old, plus, minus)
+        touched, others = held.parted(old, pa.concat_tables([plus, minus]))
+        new, lost = held.merged(touched, plus, minus)
         if len(lost):
             new = self._computed_again(groups, held, new, lost)
-        self._memory.remember(self._content(operator, new=True), new)
-        touched = pa.concat_tables([plus, minus])
-        sides = (_results(operator, held, held.of_groups(one, touched)) for one in (old, new))
+        self._memory.remember(self._content(operator, new=True), pa.concat_tables([others, new]).combine_chunks())
         self.work[operator.name].how.append(f"added to {len(plus)} of {len(old)} groups that are known")
-        return self._gave(operator, len(delta), counted_rows(*sides))
+        rows = counted_rows(*(_results(operator, held, one) for one in (touched, new)))
+        return self._gave(operator, len(delta), rows)
 
     def _computed_again(self, groups: Operator, held: Accumulators, rows: pa.Table, lost: pa.Table) -> pa.Table:
-        """Accumulators in which those of some groups are computed from the rows of these groups."""
+        """Accumulators of groups, those of the lost ones computed from the rows of these."""
         wanted = dict(enumerate(lost.columns))
         if not held.keys or not self._is_entered_by_key(groups, wanted):
-            return self._every_row(groups, new=True)
+            return held.parted(self._every_row(groups, new=True), rows)[0]
         given = self._input(groups, 0, wanted, new=True)
         again = operator_rows(groups, [repeated(given)], lost)
-        lost = lost.rename_columns(held.keys)
-        return pa.concat_tables([held.of_groups(rows, lost, others=True), again])
+        return pa.concat_tables([held.parted(rows, lost.rename_columns(held.keys))[1], again])
 
     def _of_parts(self, operator: Operator, changed: Mapping[int, pa.Table]) -> pa.Table:
         """The change of an operator in the parts that changes of its inputs touch; other inputs are as they were."""

@@ -367,12 +367,15 @@ def _entries(reader: TableReader, prefixes: list[bytes]) -> Iterator[tuple[Entry
     """The pages that can hold rows whose keys begin so, each with the beginnings that it can hold."""
     if not prefixes:
         return
-    highs = [after_prefix(prefix) or prefix + b"\xff" * 64 for prefix in prefixes]
-    for _, entry in reader.view.pages_between(reader.entry.domain, prefixes[0], highs[-1]):
+
+    def high(prefix: bytes) -> bytes:
+        return after_prefix(prefix) or prefix + b"\xff" * 64
+
+    for _, entry in reader.view.pages_between(reader.entry.domain, prefixes[0], high(prefixes[-1])):
         if not entry.rows or entry.least is None or entry.greatest is None:
             continue
         # The first of the ranges that does not end before the page begins must begin before the page ends.
-        place, end = bisect_left(highs, entry.least), bisect_right(prefixes, entry.greatest)
+        place, end = bisect_left(prefixes, entry.least, key=high), bisect_right(prefixes, entry.greatest)
         if place < end:
             yield entry, prefixes[place:end]
 

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.values import free_name, plain_schema, quoted, restore
+from strandline.values import free_name, match, no_rows, plain_schema, quoted, restore
 from strandline.views.definition.regenerated import computed
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class Accumulators(Protocol):
         """What is held, with that of inserted rows and without that of deleted ones; and groups to compute again."""
         ...
 
-    def of_groups(self, rows: pa.Table, groups: pa.Table, *, others: bool = False) -> pa.Table:
-        """Of what is held that of some groups, or that of all others."""
+    def parted(self, rows: pa.Table, groups: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """What is held of some groups, and of all others."""
         ...
 
 
@@ -72,6 +72,10 @@ class GroupAccumulators:
 
     def result_rows(self, rows: pa.Table) -> pa.Table:
         """The rows of the GROUP BY."""
+        held = {quoted(name): name for name in self.schema.names}
+        if all(sql in held for sql in self.results.values()):
+            columns = {name: held[sql] for name, sql in self.results.items()}
+            return pa.table({name: rows.column(columns.get(name, name)) for name in (*self.keys, *columns)})
         shown = [*map(quoted, self.keys), *(f"{sql} AS {quoted(name)}" for name, sql in self.results.items())]
         return computed(f"SELECT {', '.join(shown)} FROM held", {"held": rows}, _DOING)
 
@@ -92,18 +96,21 @@ class GroupAccumulators:
         """The groups of which a row with the least or the greatest value was deleted."""
         signs = {LEAST: "<=", GREATEST: ">="}
         gone = [f"m.{quoted(n)} {signs[kind]} o.{quoted(n)}" for n, kind in self.kinds.items() if kind in signs]
+        if not gone:
+            return pa.table({f"p{place}": no_rows(self.schema).column(name) for place, name in enumerate(self.keys)})
         same = [f"o.{quoted(name)} IS NOT DISTINCT FROM m.{quoted(name)}" for name in self.keys] or ["true"]
         shown = [f"o.{quoted(name)} AS p{place}" for place, name in enumerate(self.keys)] or ["1 AS p0"]
         met = f"SELECT {', '.join(shown)} FROM old o JOIN minus m ON {' AND '.join(same)}"
-        return computed(f"{met} WHERE {' OR '.join(gone) or 'false'}", tables, _DOING)
+        return computed(f"{met} WHERE {' OR '.join(gone)}", tables, _DOING)
 
-    def of_groups(self, rows: pa.Table, groups: pa.Table, *, others: bool = False) -> pa.Table:
-        """Of accumulators those of some groups, or those of all others."""
+    def parted(self, rows: pa.Table, groups: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Accumulators of some groups, and those of all others."""
         if not self.keys:
-            return rows
-        same = [f"r.{quoted(name)} IS NOT DISTINCT FROM g.{quoted(name)}" for name in self.keys]
-        sql = f"SELECT r.* FROM held r {'ANTI' if others else 'SEMI'} JOIN chosen g ON {' AND '.join(same)}"
-        return restore(computed(sql, {"held": rows, "chosen": groups}, _DOING), self.schema)
+            return rows, rows.slice(0, 0)
+        keys = list(self.keys)
+        chosen = np.zeros(len(rows), dtype=np.bool_)
+        chosen[match(rows.select(keys), groups.select(keys)).old] = True
+        return rows.filter(pa.array(chosen)), rows.filter(pa.array(~chosen))
 
 
 SPARE = 100
@@ -163,8 +170,8 @@ class FirstRows:
         last = int(np.flatnonzero(~inserted)[-1])
         return ordered.slice(0, last).filter(pa.array(inserted[:last])).select(self.columns.names)
 
-    def of_groups(self, rows: pa.Table, groups: pa.Table, *, others: bool = False) -> pa.Table:
-        return rows
+    def parted(self, rows: pa.Table, groups: pa.Table) -> tuple[pa.Table, pa.Table]:
+        return rows, rows.slice(0, 0)
 
 
 @dataclass(frozen=True)
@@ -246,5 +253,5 @@ def accumulators_of(
     shown = [*grouped, *(f"{text} AS {quoted(name)}" for name, (_, text) in held.items())]
     sql = f"SELECT {', '.join(shown)} FROM i0" + (f" GROUP BY {', '.join(grouped)}" if keys else "")
     fields = list(computed(sql, {"i0": empty}, _DOING).schema)[len(keys) :]
-    schema = pa.schema([*(empty.schema.field(name) for name in keys), *fields])
+    schema = plain_schema(pa.schema([*(empty.schema.field(name) for name in keys), *fields]))
     return GroupAccumulators(tuple(keys), sql, schema, {name: kind for name, (kind, _) in held.items()}, results)

@@ -31,7 +31,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.errors import SqlError
-from strandline.values import Condition, parse_condition, parse_duckdb, plain, plain_schema, quoted_text, sql_rounds
+from strandline.values import (
+    Condition,
+    arrow_condition,
+    parse_condition,
+    parse_duckdb,
+    plain,
+    plain_schema,
+    quoted_text,
+    sql_rounds,
+)
 from strandline.views.definition import ViewDefinition, unqualified
 from strandline.views.relevance.disjuncts import Conjunction, disjuncts
 from strandline.views.relevance.inequality_graph import InequalityGraph, StatedInequality
@@ -207,8 +216,10 @@ class _Rows:
     def holds(self, condition: Condition) -> Flags:
         """Where a term is true. A term that fails to compute is left to the join, which computes only what it meets."""
         if condition.sql not in self._held:
+            simple = arrow_condition(condition.sql, "", self._table.schema)
             try:
-                self._held[condition.sql] = np.asarray(condition.mask(self._table), dtype=np.bool_)
+                held = condition.mask(self._table) if simple is None else pc.fill_null(simple(self._table), False)
+                self._held[condition.sql] = np.asarray(held, dtype=np.bool_)
             except SqlError:
                 self._held[condition.sql] = np.ones(len(self._table), dtype=np.bool_)
         return self._held[condition.sql]

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.errors import SqlError
+from strandline.storage import cached_property
 from strandline.values import Expression, no_rows, parse_expression, sql_rounds
 from strandline.views.definition import unqualified
 from strandline.views.relevance.comparison_types import ComparisonTypes
@@ -72,10 +73,14 @@ class RowExpression:
     def values(self, table: pa.Table) -> pa.ChunkedArray:
         """Its value for each row, or the one that all rows share."""
         if self.constant:
-            return self.expression.evaluate(_ONE_ROW)
+            return self._value
         if self.column and table.schema.field(self.column).type == self.type:
             return table.column(self.column)
         return self.expression.evaluate(table)
+
+    @cached_property
+    def _value(self) -> pa.ChunkedArray:
+        return self.expression.evaluate(_ONE_ROW)
 
 
 @dataclass(frozen=True)
