@@ -64,6 +64,9 @@ def test_fill_must_cover_the_added_columns_and_no_others() -> None:
         fill(changes, {"note": "x", "t": "0", "v": "?"})
     with pytest.raises(InputError, match="does not fit"):
         fill(changes, {"note": 1.5, "t": "0"})
+    widened = difference(A, A.append_column("n", pa.array([1] * len(A))), ["id"])
+    with pytest.raises(InputError, match=r"1\.5 is more than int64 can hold"):
+        fill(widened, {"n": 1.5})
 
 
 def test_composing_over_drift_is_applying_in_turn() -> None:

@@ -120,6 +120,12 @@ def test_both_layouts_tell_the_set_again(states: tuple[State, State]) -> None:
             assert (kinds[place + 1], keys[place + 1]) == ("update_postimage", keys[place])
 
 
+def test_a_value_that_the_schema_would_cut_off_is_refused() -> None:
+    message = {"before": None, "after": {"id": 1, "v": 1.5}, "op": "c"}
+    with pytest.raises(FormatError, match=r"1\.5 is more than int64 can hold"):
+        sl.Changes.from_debezium([message], key="id", schema=pa.schema([("id", pa.int64()), ("v", pa.int64())]))
+
+
 def test_layouts_need_a_key_and_before_images(tmp_path: Path) -> None:
     counted = sl.diff(table({1: (1.0, "")}), table({}), runner="inline")
     for name in ("cdf", "debezium"):

@@ -25,7 +25,17 @@ from strandline.changes.shape import ChangeSet, check_key, check_schema, show
 from strandline.changes.table_difference import difference
 from strandline.errors import ChangesError, FormatError, InputError, SchemaError, extra
 from strandline.relations import relation_schema
-from strandline.values import Flags, Positions, convert_text, first_occurrences, is_bytes, is_text, plain, unequal
+from strandline.values import (
+    Flags,
+    Positions,
+    array_of,
+    convert_text,
+    first_occurrences,
+    is_bytes,
+    is_text,
+    plain,
+    unequal,
+)
 
 KIND, VERSION, TIME = "_change_type", "_commit_version", "_commit_timestamp"
 SIGNS = {"delete": -1, "update_preimage": -1, "insert": 1, "update_postimage": 1}
@@ -135,7 +145,7 @@ def debezium_changes(source: Any, key: Sequence[str], schema: pa.Schema | None =
 
 def _typed(images: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     """Rows of the types of a schema, from what JSON holds of them: see `_value`."""
-    columns = [pa.array([_value(image[field.name], field.type) for image in images], field.type) for field in schema]
+    columns = [array_of([_value(image[field.name], field.type) for image in images], field.type) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
 

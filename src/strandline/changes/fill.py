@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from strandline.changes.shape import BEFORE, COUNTED, ChangeSet, Header, before_table, finish, image_struct, kinds
 from strandline.errors import ChangesError, InputError
-from strandline.values import Flags, plain_type, restore
+from strandline.values import Flags, array_of, plain_type, restore
 
 
 def fill(changes: ChangeSet, values: Mapping[str, Any]) -> ChangeSet:
@@ -57,7 +57,7 @@ def filled_header(header: Header, values: Mapping[str, Any]) -> Header:
         return header
     fields = [pa.field(name, plain_type(header.new_schema.field(name).type)) for name in values]
     try:
-        columns = [pa.array([values[field.name]], field.type) for field in fields]
+        columns = [array_of([values[field.name]], field.type) for field in fields]
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise InputError(f"a value does not fit its column: {error}", doing="filling added columns") from None
     row = pa.Table.from_arrays(columns, schema=pa.schema(fields)) if fields else pa.table({})

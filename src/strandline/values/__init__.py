@@ -20,6 +20,7 @@ from strandline.values.matching import (
     repeated_rows,
 )
 from strandline.values.nanoseconds import NanosecondColumn, check_microseconds, compare_exactly, sql_rounds
+from strandline.values.python_values import array_of
 from strandline.values.signatures import (
     DEFAULT_SEED,
     MAXIMUM_BITS,
@@ -87,6 +88,7 @@ __all__ = [
     "Positions",
     "Scheme",
     "TextGuess",
+    "array_of",
     "arrow_condition",
     "arrow_schema_of",
     "bits",

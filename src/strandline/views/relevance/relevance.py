@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 from strandline.errors import SqlError
 from strandline.values import (
     Condition,
+    array_of,
     arrow_condition,
     parse_condition,
     parse_duckdb,
@@ -147,7 +148,8 @@ class RelevanceTest:
 
     def verdict(self, row: Mapping[str, Any]) -> Verdict:
         """The test of one row, with the proof."""
-        rows = _Rows(pa.Table.from_pylist([dict(row)], schema=self._schema))
+        values = [array_of([row.get(field.name)], field.type) for field in self._schema]
+        rows = _Rows(pa.Table.from_arrays(values, schema=self._schema))
         proofs = []
         for disjunct in self._disjuncts:
             proof = self._refutation(disjunct, rows, row)
