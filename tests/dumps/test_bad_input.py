@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.dumps.toys import dumped, facts, restored, restored_facts
-from tests.pages.toy import created, put
+from tests.dumps.toys import dumped, facts, facts_of_one, restored, restored_facts
+from tests.pages.toy import created, domain_of, put
 from tests.tables.shop import numbered
 
 import strandline as sl
@@ -172,3 +172,17 @@ def test_one_version_is_dumped_and_restored_as_a_store_of_its_own() -> None:
     expected["main base"] = None
     assert restored_facts(target) == expected
     assert restored_facts(whole, version="idea") == expected
+
+
+def test_a_version_restored_alone_leaves_nothing_of_what_others_stand_on() -> None:
+    target = MemoryStorage()
+    with small() as store:
+        idea = store.fork("idea")
+        idea.name_snapshot("part", domains=[domain_of(idea, "t")])
+        store.fork("upon it", parent="idea")
+        put(idea, "t", b=2)
+        store.fork("later", parent="idea")
+        put(idea, "t", b=3)
+        dumped(store, target)
+        seen = facts(store)
+    assert restored_facts(target, version="idea") == facts_of_one(seen, "idea")

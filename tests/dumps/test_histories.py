@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from tests.dumps.toys import Facts, dumped, facts, restored_facts
+from tests.dumps.toys import Facts, dumped, facts, facts_of_one, restored_facts
 from tests.examples import examples
 from tests.pages.toy import Clock, created, domain_of, opened, write
 
@@ -221,6 +221,15 @@ class Histories(RuleBasedStateMachine):
             chosen = list(self.points)[which % len(self.points)]
             assert restored_facts(self.target, chosen) == self.points[chosen]
             assert restored_facts(self.target) == self.points[self.order[-1]]
+
+    @rule(which=SPACE, pick=SPACE)
+    def restore_one_version(self, which: int, pick: int) -> None:
+        """Alone, whatever it stands on, and whatever stands on it."""
+        if self.points:
+            chosen = list(self.points)[which % len(self.points)]
+            names = sorted({fact.split()[0] for fact in self.points[chosen] if fact.endswith(" commit")})
+            name = names[pick % len(names)]
+            assert restored_facts(self.target, chosen, name) == facts_of_one(self.points[chosen], name)
 
     def _check_size(self, id_: str) -> None:
         """The dump's pages are those of the store's states that its parent does not have, no more and no less."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -13,7 +14,7 @@ from strandline.dumps.restore_store import Restored, RestorePoint, RestoreReques
 from strandline.dumps.take_dump import Dump, DumpRequest, take_dump
 from strandline.dumps.target import Target
 from strandline.errors import InUse
-from strandline.pages import PageStore
+from strandline.pages import MAIN, PageStore
 from strandline.storage import MemoryStorage, Storage
 
 Facts = dict[str, object]
@@ -34,6 +35,12 @@ def facts(store: PageStore) -> Facts:
             with version.at(record.name) as snapshot:
                 seen[f"{name}@{record.name}"] = (record.commit, record.domains, all_rows(snapshot.view))
     return seen
+
+
+def facts_of_one(seen: Facts, version: str) -> Facts:
+    """What is seen of one version where it is restored alone: it is the first one there."""
+    alone = {MAIN + fact[len(version) :]: value for fact, value in seen.items() if re.split("[ @]", fact)[0] == version}
+    return {**alone, f"{MAIN} base": None}
 
 
 def dumped(

@@ -68,6 +68,20 @@ class Lineage:
         return sorted(states, key=lambda key: (rank[key.version], key.commit))
 
 
+def states_of(versions: Iterable[VersionFacts]) -> dict[StateKey, TableSet]:
+    """The states that versions hold, each with the tables that any of its holders wants: snapshots, what forks stand
+    on, and what is now.
+    """
+    states: dict[StateKey, TableSet] = {}
+    for version in versions:
+        snapshots = [(StateKey(version.object, one.commit), one.domains) for one in version.snapshots]
+        forked = [(version.base, None)] if version.base is not None else []
+        for key, held in (*snapshots, *forked, (version.current, None)):
+            before = states.get(key, frozenset())
+            states[key] = None if held is None or before is None else held | before
+    return states
+
+
 def states_to_record(states: Mapping[StateKey, TableSet], parent: DumpChain | None) -> list[StateKey]:
     """The states that the parent does not have with all their tables."""
     return [key for key, held in states.items() if parent is None or not parent.has_state(key, held)]

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from strandline.dumps.chain import DumpChain
-from strandline.dumps.manifest import StateKey, TableSet, VersionFacts
-from strandline.dumps.plan import Lineage, holds_table
+from strandline.dumps.manifest import StateKey, VersionFacts
+from strandline.dumps.plan import Lineage, holds_table, states_of
 from strandline.pages import (
     CATALOG,
     MAIN,
@@ -95,10 +95,8 @@ class _StoreBuilder:
         self._identity = identity
         self._versions = _chosen(chain.last.versions, identity.alone)
         self._lineage = Lineage(self._versions)
-        names = set(self._lineage.versions)
-        self._states: dict[StateKey, TableSet] = {
-            key: held for key, held in chain.last.states.items() if key.version in names
-        }
+        # Of one version alone not what others stand on.
+        self._states = states_of(self._versions)
         self._order = self._lineage.in_order(self._states)
         self._block = chain.last.next_block
         self._roots: dict[StateKey, NodeRef | None] = {}

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import cast
 
 from strandline.dumps.manifest import DumpScope, SnapshotFacts, StateKey, TableSet, VersionFacts
+from strandline.dumps.plan import states_of
 from strandline.dumps.throttle import Throttle, commits_arrive, throttle_beside_writers
 from strandline.errors import InputError, NotFound
 from strandline.pages import (
@@ -60,6 +61,8 @@ class StoreSnapshot:
         self._logs: dict[StateKey, list[tuple[int, str]]] = {}
         try:
             self.versions = tuple(self._hold_versions(store, scope))
+            if scope.tables is None:
+                self.states = states_of(self.versions)
             self.taken = store.context.environment.now()
             # Read after the states: every name in them is of a block given out before.
             self.next_block = read_registry(self.storage).registry.next_block
@@ -146,11 +149,7 @@ class StoreSnapshot:
             with suppress(NotFound) if scope == DumpScope() else ExitStack():
                 version = self._hold_version(store, name, scope)
                 held_still[version.object] = version
-        for version in _parents_first(held_still):
-            for key, held in self._states_of(version):
-                before = self.states.get(key, frozenset())
-                self.states[key] = None if held is None or before is None else held | before
-            yield version
+        yield from _parents_first(held_still)
 
     def _hold_version(self, store: PageStore, name: str, scope: DumpScope) -> VersionFacts:
         version = store.version(name)
@@ -185,15 +184,6 @@ class StoreSnapshot:
         if pointer.base is not None and not alone:
             base = StateKey(pointer.base.parent, pointer.base.commit)
             self._records[base] = (version, implicit(pointer.base, ""))
-
-    def _states_of(self, version: VersionFacts) -> Iterator[tuple[StateKey, TableSet]]:
-        if version.current in self.states:
-            return
-        for snapshot in version.snapshots:
-            yield StateKey(version.object, snapshot.commit), snapshot.domains
-        if version.base is not None:
-            yield version.base, None
-        yield version.current, None
 
 
 def _parents_first(versions: Mapping[str, VersionFacts]) -> Iterator[VersionFacts]:
