@@ -314,6 +314,41 @@ def test_json_types_can_be_given(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("chunk", [16, 1 << 20])
+@pytest.mark.parametrize("number", [2**53 + 1, 2**63 - 1, 2**64 - 1, 12345678901234567891, -(2**63) - 1])
+@pytest.mark.parametrize("shape", ['{"v":%s}', '{"v":[{"w":%s}]}'])
+def test_no_whole_number_of_json_becomes_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, number: int, shape: str
+) -> None:
+    monkeypatch.setattr(json, "_CHUNK", chunk)
+    text = "\ufeff" + "".join(shape % value + "\n" for value in (1, 2, number, 3, 1.5))
+    with pytest.raises(FormatError, match=f"line 3: 'v' holds {number}, which a float would change"):
+        opened(tmp_path / "t.jsonl", text)
+    relation = open_relation(tmp_path / "t.jsonl")
+    assert relation.rows == 5, "who leaves the column out reads the rest"
+
+
+@pytest.mark.parametrize(
+    "number", ["123456789012345680000", "1180591620717411303424", "1180591620717411300000", "1e300"]
+)
+def test_whole_numbers_as_a_computer_writes_its_floats_are_floats(tmp_path: Path, number: str) -> None:
+    table = opened(tmp_path / "t.jsonl", f'{{"v":{number}}}\n{{"v":0.5}}\n')
+    assert table.column("v").to_pylist() == [float(number), 0.5]
+
+
+def test_unsigned_integers_of_json_keep_their_digits(tmp_path: Path) -> None:
+    held = [2**64 - 1, 2**63, 2**63 - 1, 2**53 + 1, 0, None]
+    text = "".join(f'{{"u":{"null" if value is None else value}}}\n' for value in held)
+    assert opened(tmp_path / "t.jsonl", text, types={"u": "uint64"}).column("u").to_pylist() == held
+    with pytest.raises(SchemaError, match="uint64"):
+        opened(tmp_path / "t.jsonl", '{"u":-1}\n', types={"u": "uint64"})
+
+
+def test_json_that_is_not_utf_8_is_named_by_its_line(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="line 2 is not UTF-8"):
+        opened(tmp_path / "t.jsonl", b'{"a":"\xc3\xa9"}\n{"a":"\xe9"}\n')
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

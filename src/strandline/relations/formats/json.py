@@ -1,8 +1,9 @@
 """JSON lines: one object in each line; types over all lines of all files.
 
 JSON has types of its own and they are kept: strings are text (a date in quotes is text unless `types` says otherwise),
-whole numbers `int64`, others `float64`, objects structs, arrays lists. A key that is absent is null. A decimal asked
-for by `types` is read from the digits themselves.
+whole numbers `int64`, others `float64`, objects structs, arrays lists. A key that is absent is null. Decimals and
+unsigned integers asked for by `types` are read from the digits themselves; a whole number that a float would change is
+an error.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pa_json
 import pyarrow.types as pat
 
@@ -26,6 +30,11 @@ from strandline.values import with_inner_types
 
 # Pieces of this size are parsed, and become parts; the lines of one are held in memory.
 _CHUNK = 16 << 20
+
+_DIGITS = pa.decimal128(38, 0)
+
+# Up to here every whole number is a float.
+_EXACT_FLOATS = 2.0**53
 
 
 @dataclass(frozen=True)
@@ -44,8 +53,8 @@ class _Piece:
 def open_json(files: Sequence[DataFile], name: str, options: ReadOptions) -> ScannedRelation:
     """The relation of these files; opening reads them once, for the types and the count of rows."""
     given = options.arrow_types()
-    decimals = [(column, kind) for column, kind in given.items() if pat.is_decimal(kind)]
-    studied = [_study(file, pa.schema(decimals)) for file in files]
+    exact = [(name, kind if pat.is_decimal(kind) else _DIGITS) for name, kind in given.items() if _is_exact(kind)]
+    studied = [_study(file, pa.schema(exact)) for file in files]
     schemas = {file.path: schema for file, (schema, _) in zip(files, studied, strict=True)}
     held = one_schema(schemas, union_by_name=True)
     body = pa.schema([pa.field(field.name, _settled(field.type)) for field in held])
@@ -75,6 +84,7 @@ def read_json(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[p
     place = (scan.options["start"], scan.options["length"], scan.options["line"])
     for _, line, chunk in _chunks(scan.path, scan.mark, place):
         table = _parse(scan.path, line, chunk, parse).select(wanted.names)
+        _check_whole_numbers(scan.path, line, chunk, table)
         yield from table.to_batches(max_chunksize=batch_rows)
 
 
@@ -96,6 +106,7 @@ def _study(file: DataFile, decimals: pa.Schema) -> tuple[pa.Schema, list[_Piece]
     pieces: list[_Piece] = []
     parse = pa_json.ParseOptions(explicit_schema=decimals, unexpected_field_behavior="infer")
     for start, line, chunk in _chunks(path, file.mark, (0, None, 1)):
+        _check_utf8(path, line, chunk)
         table = _parse(path, line, chunk, parse)
         pieces.append(_Piece(start, len(chunk), line, table.num_rows))
         found = pa.schema([pa.field(field.name, _text_for_times(field.type)) for field in table.schema])
@@ -131,12 +142,29 @@ def _chunks(path: str, mark: str | None, place: tuple[int, int | None, int]) -> 
 
 
 def _parse(path: str, line: int, chunk: bytes, parse: pa_json.ParseOptions) -> pa.Table:
-    text = chunk.removeprefix(b"\xef\xbb\xbf") if line == 1 else chunk
+    text = _without_mark(line, chunk)
     read = pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
     try:
         return pa_json.read_json(pa.BufferReader(text), read_options=read, parse_options=parse)
     except pa.ArrowInvalid as error:
         raise _bad_line(path, line, text, str(error)) from None
+
+
+def _without_mark(line: int, chunk: bytes) -> bytes:
+    return chunk.removeprefix(b"\xef\xbb\xbf") if line == 1 else chunk
+
+
+def _check_utf8(path: str, line: int, chunk: bytes) -> None:
+    """pyarrow takes any bytes inside of quotes."""
+    try:
+        chunk.decode()
+    except UnicodeDecodeError as error:
+        number = line + chunk.count(b"\n", 0, error.start)
+        raise FormatError(
+            f"line {number} is not UTF-8, as JSON is: {error}",
+            doing=f"reading {path}",
+            hint="Write it in UTF-8: iconv -f latin1 -t utf-8",
+        ) from None
 
 
 def _bad_line(path: str, first: int, chunk: bytes, message: str) -> FormatError:
@@ -155,6 +183,52 @@ def _bad_line(path: str, first: int, chunk: bytes, message: str) -> FormatError:
         why = f"line {filled[int(row[1])][0]}: {message.split(' in row')[0].removeprefix('JSON parse error: ')}"
         return FormatError(why, doing=doing, hint="Values of one key must have one type in all lines")
     return damaged(path, "JSON lines", ValueError(message))
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    """Whether values of a type are read from digits: what pyarrow infers would be a float that rounds them."""
+    return bool(pat.is_decimal(kind) or pat.is_uint64(kind))
+
+
+def _check_whole_numbers(path: str, line: int, chunk: bytes, table: pa.Table) -> None:
+    """Refuses whole numbers that became other ones as floats. Their digits are looked at where a float is large."""
+    large = [field.name for field in table.schema if _has_large_float(table.column(field.name).combine_chunks())]
+    if not large:
+        return
+    for number, text in enumerate(_without_mark(line, chunk).split(b"\n"), line):
+        values = json.loads(text, parse_int=_WholeNumber) if text.strip() else {}
+        for name in large:
+            if (lost := _changed_by_float(values.get(name))) is not None:
+                raise FormatError(
+                    f"line {number}: {name!r} holds {lost}, which a float would change to {float(lost):.0f}",
+                    doing=f"reading {path}",
+                    hint=f"Say a type that keeps its digits: --types '{name}=decimal(38,0)', or leave the column out",
+                )
+
+
+class _WholeNumber(str):
+    """The digits of a whole number."""
+
+
+def _changed_by_float(value: Any) -> str | None:
+    """A whole number inside a value that is not the shortest one for its float: reading it back gives another."""
+    if isinstance(value, _WholeNumber):
+        nearest = float(value)
+        return None if int(value) in (int(nearest), int(Decimal(repr(nearest)))) else value
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((lost for each in inner if (lost := _changed_by_float(each)) is not None), None)
+
+
+def _has_large_float(array: pa.Array) -> bool:
+    """Whether a float is beyond the whole numbers that all are floats, at any depth."""
+    if pat.is_struct(array.type):
+        return any(_has_large_float(array.field(place)) for place in range(array.type.num_fields))
+    if pat.is_list(array.type):
+        return _has_large_float(array.flatten())
+    if not pat.is_floating(array.type):
+        return False
+    finite = pc.and_(pc.is_finite(array), pc.greater_equal(pc.abs(array), _EXACT_FLOATS))
+    return bool(pc.any(finite).as_py())
 
 
 def _text_for_times(kind: pa.DataType) -> pa.DataType:
