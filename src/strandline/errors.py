@@ -198,6 +198,15 @@ def did_you_mean(
     return f"Did you mean {' or '.join(map(shown, near))}?" if near else ""
 
 
+def shortened(text: str, width: int) -> str:
+    """Text of at most `width` characters; what is cut is shown by an ellipsis.
+
+    >>> shortened("a long way", 6)
+    'a lon…'
+    """
+    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
+
+
 EXTRAS = {
     "spark": ("pyspark", "grpc"),
     "fast": ("numba",),

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.errors import ChangesError, InputError, KeysError, NoBeforeImages, SchemaError, did_you_mean
+from strandline.errors import ChangesError, InputError, KeysError, NoBeforeImages, SchemaError, did_you_mean, shortened
 from strandline.storage import cached_property
 from strandline.values import (
     Flags,
@@ -432,5 +432,4 @@ def show(table: pa.Table, rows: Sequence[int] | Positions) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
+    return shortened(repr(value), 60)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from strandline.engine import MASTER_VARIABLE, is_quiet, set_quiet
+from strandline.errors import shortened
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -134,7 +135,7 @@ def _draw_below(title: str, names: Sequence[str], cells: Sequence[Sequence[Text]
 def _cell(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
     text = text.strip('"') if not isinstance(value, str) else text
-    return text if len(text) <= 60 else text[:57] + "…"
+    return shortened(text, 60)
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -41,9 +41,9 @@ from strandline.relations import (
     sample_bounds,
     schema_from_text,
     schema_to_text,
-    sort_order,
 )
 from strandline.storage import building
+from strandline.values import key_order
 
 OUTSIDE = ("old", "new")
 
@@ -106,7 +106,7 @@ def merge_sorted(item: WorkItem, attempt: Attempt) -> Result:
         comparison = Comparison.from_json(item["comparison"])
         new = read_side(replace(Side.from_json(item["new"]), schema=schema_from_text(item["keep"]), where=None))
         result["kept"] = attempt.path("sorted.parquet")
-        pq.write_table(new.take(pa.array(sort_order(new, comparison.key))), result["kept"], row_group_size=122_880)
+        pq.write_table(new.take(pa.array(key_order(new, comparison.key))), result["kept"], row_group_size=122_880)
     return result
 
 

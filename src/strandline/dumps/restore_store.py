@@ -12,7 +12,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from strandline.dumps.catalog import DumpCatalog, DumpEntry, require_catalog
@@ -34,7 +34,7 @@ from strandline.pages import (
     seal,
     unseal,
 )
-from strandline.storage import LocalStorage, Storage, auditing, put_over
+from strandline.storage import LocalStorage, Storage, auditing, is_stored, put_over
 
 BATCH = 256
 _PAGE = re.compile(r"pages/[0-9a-f]+-[0-9a-f]+\.parquet|nodes/[0-9a-f]+-[0-9a-f]+")
@@ -160,7 +160,7 @@ def begin_restore(
             f"a restore of dump {begun['dump']} was interrupted here", doing=doing,
             hint=f"Finish it with at={begun['dump']!r}, or choose another place",
         )  # fmt: skip
-    published = exists(into, MASTER)
+    published = is_stored(into, MASTER)
     if published and read_master(Objects(into)).master.store != begun["store"]:
         raise AlreadyExists(
             "another store was made here after the restore was interrupted", doing=doing,
@@ -178,7 +178,7 @@ def name_store(into: Storage, store: str) -> None:
 
 
 def _refuse_occupied(into: Storage, doing: str) -> None:
-    if exists(into, MASTER):
+    if is_stored(into, MASTER):
         raise AlreadyExists(
             "there is a store already", doing=doing,
             hint="Restore to another place, or restore chosen tables, or a branch, into this store",
@@ -239,7 +239,7 @@ def publish_store(into: Storage, master: bytes) -> None:
         into.compare_and_swap(MASTER, None, master)
     except StorageError:
         # A failed swap proves nothing: it may have been done, and its answer lost.
-        if not exists(into, MASTER) or into.get(MASTER) != master:
+        if not is_stored(into, MASTER) or into.get(MASTER) != master:
             raise
 
 
@@ -258,11 +258,3 @@ def with_last_good(target: Target, catalog: DumpCatalog, entry: DumpEntry, error
     good = last_good(target, catalog, entry)
     hint = f"The last whole dump before is {good.id}: restore at={good.id!r}" if good else "No dump before it is whole"
     return Damaged(error.why, doing=error.doing, hint=hint)
-
-
-def exists(storage: Storage, name: str) -> bool:
-    """Whether there is an object of that name."""
-    with suppress(NotFound):
-        storage.get(name)
-        return True
-    return False

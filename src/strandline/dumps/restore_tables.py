@@ -18,7 +18,6 @@ from strandline.dumps.restore_store import (
     RestoreRequest,
     begin_restore,
     chosen_chain,
-    exists,
     name_store,
     new_identity,
     publish_store,
@@ -48,7 +47,7 @@ from strandline.pages import (
     scan,
     unseal,
 )
-from strandline.storage import Storage, Stored, Token
+from strandline.storage import Storage, Stored, Token, is_stored
 from strandline.tables import Expected, Footprint, PageCache, TableInstaller, TableValidator
 
 _Write = Callable[[bytes, int], PageRef]
@@ -113,7 +112,7 @@ def _restore_into_new_store(tables: _DumpedTables, into: Storage, request: Resto
     _, finished = begin_restore(into, chain.entries[-1], request, new_identity(request), renamed)
     if not finished:
         unpublished = UnpublishedStorage(into)
-        with _open_store(unpublished) if exists(unpublished, MASTER) else _create_store(unpublished) as store:
+        with _open_store(unpublished) if is_stored(unpublished, MASTER) else _create_store(unpublished) as store:
             name_store(into, store.identity)
             if not list(store.version().refresh().domains()):
                 tables.commit(store.version())
@@ -269,7 +268,7 @@ def _stored_name(name: str) -> str:
 
 def is_store(storage: Storage) -> bool:
     """Whether a store is there, and no restore that has to be finished."""
-    return not exists(storage, RESTORING) and exists(storage, MASTER)
+    return not is_stored(storage, RESTORING) and is_stored(storage, MASTER)
 
 
 def _open_store(storage: Storage) -> PageStore:

@@ -17,7 +17,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from strandline.errors import NotFound, StrandlineError
+from strandline.errors import StrandlineError
 from strandline.pages.batch_queue import PendingCommit
 from strandline.pages.format import (
     Freed,
@@ -39,6 +39,7 @@ from strandline.pages.ids import CATALOG, NEVER, NO_DOMAIN, CommitNumber, Physic
 from strandline.pages.process_registry import NameBlock
 from strandline.pages.swap import SwapPlan
 from strandline.pages.transaction import TransactionResources
+from strandline.storage import is_stored
 
 if TYPE_CHECKING:
     from strandline.pages.version import Version
@@ -132,7 +133,7 @@ def sweep_block(objects: Objects, block: NameBlock, keep: Container[PhysicalPage
     for start in range(0, block.count, block.run):
         end = min(start + block.run, block.count)
         if block.run > 1:
-            end = next((i for i in range(start, end) if not _exists(objects, page_name(block.stem(i)))), end)
+            end = next((i for i in range(start, end) if not is_stored(objects.storage, page_name(block.stem(i)))), end)
         # From the last to the first: a sweep cut short leaves a run that is still dense.
         for index in reversed(range(start, end)):
             tried += 1
@@ -145,14 +146,6 @@ def sweep_block(objects: Objects, block: NameBlock, keep: Container[PhysicalPage
 def names_of(stem: str) -> tuple[PhysicalPage, ...]:
     """Every object that a stem may have become."""
     return page_name(stem), node_name(stem), PhysicalPage(version_name(stem))
-
-
-def _exists(objects: Objects, name: PhysicalPage) -> bool:
-    try:
-        objects.storage.get_range(name, 0, 1)
-    except NotFound:
-        return False
-    return True
 
 
 class Leftovers:

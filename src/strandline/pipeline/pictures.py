@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from strandline.errors import shortened
 from strandline.pages import ForkBase
 from strandline.store import Store
 
@@ -105,9 +106,8 @@ def _line(line: VersionLine, lanes: Mapping[str, int], places: Mapping[int, int]
         begin += 22
     end = max(places.get(line.head, begin), begin)
     parts.append(f'<line class="lane" x1="{begin}" x2="{end + 20}" y1="{lane}" y2="{lane}"/>')
-    parts.append(
-        f'<text class="lane-name" x="{LEFT - 18}" y="{lane + 4}" text-anchor="end">{safe(_short(line.name, 12))}</text>'
-    )
+    name = safe(shortened(line.name, 12))
+    parts.append(f'<text class="lane-name" x="{LEFT - 18}" y="{lane + 4}" text-anchor="end">{name}</text>')
     head = f"{line.name}: commit {line.head}"
     parts.append(f'<g><title>{safe(head)}</title><circle class="head" cx="{end + 20}" cy="{lane}" r="4"/></g>')
     return "".join(parts)
@@ -123,7 +123,7 @@ def _dots(line: VersionLine, lane: int, places: Mapping[int, int], marked: str) 
             f"<g><title>{safe(f'{name}: commit {commit}')}</title>"
             f'<circle class="snapshot{mark}" cx="{x}" cy="{lane}" r="{7 if mark else 5}"/>'
             f'<text class="snapshot-name{mark}" transform="translate({x + 3} {lane - 12}) rotate(-38)">'
-            f"{safe(_short(name, 16))}</text></g>"
+            f"{safe(shortened(name, 16))}</text></g>"
         )
     return "".join(parts)
 
@@ -142,7 +142,3 @@ def _parents_first(lines: Sequence[VersionLine]) -> list[VersionLine]:
         )
         waiting = [*children, *waiting]
     return ordered
-
-
-def _short(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"

@@ -44,7 +44,6 @@ from strandline.relations.exchange import (
     groups_of,
     in_order_of,
     sample_bounds,
-    sort_order,
     write_buckets,
 )
 from strandline.relations.formats import (
@@ -153,7 +152,6 @@ __all__ = [
     "schema_to_text",
     "share_state",
     "shown_stream",
-    "sort_order",
     "split_sheet",
     "spool_batches",
     "stored_table",

@@ -36,7 +36,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.engine import Attempt, Outcome, Result, Runner, Spool, WorkItem, cut_evenly, kernel
@@ -50,7 +49,7 @@ from strandline.relations.scan import (
     table_from_text,
     table_to_text,
 )
-from strandline.values import DEFAULT_SEED, comparable, signature
+from strandline.values import DEFAULT_SEED, comparable, key_order, signature
 
 Key: TypeAlias = Sequence[str] | Mapping[str, pa.DataType]
 """The columns that rows meet by; a mapping tells for each the type of the column that it meets."""
@@ -108,25 +107,17 @@ def sample_bounds(scans: Sequence[Scan], key: Sequence[str], pieces: int) -> pa.
             if taken >= SAMPLE_ROWS:
                 break
     sample = pa.Table.from_batches(batches)
-    order = sort_order(sample, key)
+    order = key_order(sample, key)
     if not len(order):
         return sample
     places = np.unique(np.linspace(0, len(order) - 1, pieces + 1).astype(int)[1:-1])
     return sample.take(pa.array(order[places]))
 
 
-def sort_order(table: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
-    """The positions of a table's rows in ascending order of their keys; equal keys keep their order."""
-    names = [f"k{place}" for place in range(len(key))]
-    canonical = pa.table({name: comparable(table.column(column)) for name, column in zip(names, key, strict=True)})
-    order = pc.sort_indices(canonical, sort_keys=[(name, "ascending", "at_end") for name in names])
-    return np.asarray(order, dtype=np.int64)
-
-
 def in_ranges(table: pa.Table, key: Sequence[str], bounds: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
     """Positions in key order, and for each of them the number of its range: how many bounds its key reaches."""
     keys = pa.concat_tables([bounds.select(key), table.select(key).cast(bounds.select(key).schema)])
-    order = sort_order(keys, key)
+    order = key_order(keys, key)
     is_bound = order < len(bounds)
     ranges = np.cumsum(is_bound)[~is_bound]
     return order[~is_bound] - len(bounds), ranges.astype(np.uint32)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes import COUNT, COUNTED, INSERT, KINDS, UPDATE, Changes, ChangeSet
+from strandline.errors import shortened
 from strandline.report.layouts import cell_differences, differing, of_kind
 from strandline.report.values import python_values, text
 
@@ -78,11 +79,6 @@ def one_line(value: str) -> str:
     if value.isascii() and value.isprintable():
         return value
     return "".join(_SPELLED.get(c, c) if c in _SPELLED or _is_drawn(c) else f"\\u{ord(c):04x}" for c in value)
-
-
-def shortened(value: str, width: int) -> str:
-    """Text of at most `width` characters; what is cut is shown by an ellipsis."""
-    return value if len(value) <= width else value[: max(width - 1, 0)] + ELLIPSIS
 
 
 def shortened_pair(before: str, after: str, width: int) -> tuple[str, str]:

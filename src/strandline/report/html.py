@@ -13,8 +13,9 @@ from difflib import SequenceMatcher
 import pyarrow as pa
 
 from strandline.changes import COUNTED, DELETE, INSERT, UPDATE, ChangeSet, Header
+from strandline.errors import shortened
 from strandline.report.column_changes import ColumnChange, column_changes
-from strandline.report.examples import Cell, Example, by_kind, one_line, pick_examples, shortened, shortened_pair
+from strandline.report.examples import Cell, Example, by_kind, one_line, pick_examples, shortened_pair
 from strandline.report.html_style import STYLE
 from strandline.report.positions import MARK, Positions, strip
 from strandline.report.run_facts import RunFacts, SchemaDrift, describe_facts, schema_drift

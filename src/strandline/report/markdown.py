@@ -9,8 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from strandline.changes import COUNTED, DELETE, INSERT, UPDATE, ChangeSet, Header
+from strandline.errors import shortened
 from strandline.report.column_changes import ColumnChange, column_changes
-from strandline.report.examples import Cell, Example, one_line, pick_examples, shortened, shortened_pair
+from strandline.report.examples import Cell, Example, one_line, pick_examples, shortened_pair
 from strandline.report.run_facts import RunFacts, describe_drift, describe_facts, schema_drift
 from strandline.report.text_report import what_changed
 

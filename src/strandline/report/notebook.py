@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from strandline.changes import Changes
 from strandline.differential import Differential
+from strandline.errors import shortened
 from strandline.relations import Relation, relation_batches
-from strandline.report.examples import shortened
 from strandline.report.html import EXAMPLES, html_report, safe
 from strandline.report.positions import positions_by_key
 from strandline.report.run_facts import facts_of

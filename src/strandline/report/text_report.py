@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from strandline.changes import COUNTED, DELETE, INSERT, UPDATE, Header
 from strandline.engine import byte_count
-from strandline.report.examples import Cell, Example, one_line, shortened, shortened_pair
+from strandline.errors import shortened
+from strandline.report.examples import Cell, Example, one_line, shortened_pair
 from strandline.report.run_facts import (
     RunFacts,
     describe_drift,

@@ -52,7 +52,7 @@ from strandline.storage.object_file import (
 )
 from strandline.storage.object_store import ObjectStorage
 from strandline.storage.retry import completed, put_new, put_over, retried, swap_if_first
-from strandline.storage.seam import Storage, Stored, Token, auditing, checked_name
+from strandline.storage.seam import Storage, Stored, Token, auditing, checked_name, is_stored
 from strandline.storage.threads import Mutex, Wakeup, Workers, cached_property, hand_over, import_whole, together
 from strandline.storage.url import open_storage
 
@@ -88,6 +88,7 @@ __all__ = [
     "import_whole",
     "is_contended",
     "is_object_url",
+    "is_stored",
     "is_unswapped",
     "list_objects",
     "locked",

@@ -21,7 +21,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import NewType, Protocol
 
-from strandline.errors import InputError, StorageError, SwapLost
+from strandline.errors import InputError, NotFound, StorageError, SwapLost
 
 Token = NewType("Token", str)
 """Identifies one value of one object, for `compare_and_swap`."""
@@ -106,6 +106,15 @@ def require_auditing() -> None:
 def token_of(value: bytes) -> Token:
     """The token of a value where the backend has none of its own: what it holds."""
     return Token(hashlib.blake2b(value, digest_size=16).hexdigest())
+
+
+def is_stored(storage: Storage, name: str) -> bool:
+    """Whether there is an object of that name."""
+    try:
+        storage.get_range(name, 0, 1)
+    except NotFound:
+        return False
+    return True
 
 
 def swap_lost(name: str) -> SwapLost:

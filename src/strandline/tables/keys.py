@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from strandline.errors import KeysError, SchemaError
-from strandline.values import comparable, is_byte_string
+from strandline.errors import KeysError, SchemaError, shortened
+from strandline.values import comparable, is_byte_string, key_order
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -176,10 +176,7 @@ def sort_order(table: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64] | N
     numbers = number_array(table, key)
     if numbers is not None:
         return None if bool(np.all(numbers[1:] >= numbers[:-1])) else np.argsort(numbers, kind="stable")
-    canonical = comparable(table.select(list(key)))
-    names = [f"k{place}" for place in range(len(key))]
-    order = pc.sort_indices(canonical.rename_columns(names), sort_keys=[(name, "ascending") for name in names])
-    positions = np.asarray(order, dtype=np.int64)
+    positions = key_order(table, key)
     return None if bool(np.all(positions[1:] > positions[:-1])) else positions
 
 
@@ -298,5 +295,4 @@ def _takes_eight_bytes(kind: pa.DataType) -> bool:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
+    return shortened(repr(value), 60)

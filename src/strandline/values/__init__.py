@@ -4,7 +4,7 @@ from strandline.values.arrow_conditions import arrow_condition
 from strandline.values.duckdb_columns import in_sql_type, readable
 from strandline.values.duckdb_functions import is_aggregate, unsteady_calls
 from strandline.values.encoding import no_rows, plain, plain_schema, plain_type, restore, restored, with_inner_types
-from strandline.values.equality import Column, Flags, comparable, unequal
+from strandline.values.equality import Column, Flags, comparable, key_order, unequal
 from strandline.values.expressions import Condition, Expression, parse_condition, parse_expression, renamed_columns
 from strandline.values.frames import ArrowRows
 from strandline.values.hash_runs import Hashes, HashWriter, key_hashes, read_hashes, repeated_hashes
@@ -117,6 +117,7 @@ __all__ = [
     "is_variable_width",
     "key_hashes",
     "key_numbers",
+    "key_order",
     "kind_of",
     "kinds_meet",
     "load_compiled",

@@ -18,6 +18,7 @@ level by level, without ever making Python objects.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -276,6 +277,14 @@ def _positions(count: int) -> list[str]:
 
 Flags = npt.NDArray[np.bool_]
 Column: TypeAlias = "pa.ChunkedArray | pa.Array"
+
+
+def key_order(table: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
+    """The positions of a table's rows in ascending order of their keys, nulls last; equal keys keep their order."""
+    names = [f"k{place}" for place in range(len(key))]
+    canonical = comparable(table.select(list(key))).rename_columns(names)
+    order = pc.sort_indices(canonical, sort_keys=[(name, "ascending", "at_end") for name in names])
+    return np.asarray(order, dtype=np.int64)
 
 
 def unequal(a: Column, b: Column) -> Flags:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from strandline.engine import Spool
-from strandline.errors import FormatError
+from strandline.errors import FormatError, shortened
 from strandline.relations.formats.files import (
     OTHER_ENCODING,
     DataFile,
@@ -229,5 +229,4 @@ def _lines(path: str, encoding: str) -> io.TextIOWrapper:
 
 
 def _shown(row: list[str]) -> str:
-    text = ", ".join(row)
-    return repr(text if len(text) <= 80 else text[:77] + "…")
+    return repr(shortened(", ".join(row), 80))

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from strandline.errors import NotFound, SqlError, did_you_mean
+from strandline.errors import NotFound, SqlError, did_you_mean, shortened
 from strandline.values import parse_sql
 from strandline.views.definition.definition import Occurrence, Shape
 
@@ -44,7 +44,7 @@ class NotMaintainable(Exception):
 
     def __init__(self, reason: str, clause: str) -> None:
         self.reason = reason
-        self.clause = clause if len(clause) <= _SHOWN else clause[: _SHOWN - 1] + "…"
+        self.clause = shortened(clause, _SHOWN)
         super().__init__(f"{reason}, in {self.clause!r}")
 
 

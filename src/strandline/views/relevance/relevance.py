@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.errors import SqlError
+from strandline.errors import SqlError, shortened
 from strandline.values import (
     Condition,
     array_of,
@@ -288,4 +288,4 @@ def _value(value: Any) -> str:
         text = quoted_text(value)
     else:
         text = value.isoformat(" ") if isinstance(value, dt.datetime) else str(value)
-    return f"= {text if len(text) <= _SHOWN else text[: _SHOWN - 1] + '…'}"
+    return f"= {shortened(text, _SHOWN)}"
