@@ -20,10 +20,7 @@ from tests.oracles.annotated_marked import Marked, Tail, marked_fix_up, marked_r
 
 import strandline as sl
 from strandline.replication import Copy
-from strandline.replication.senders.annotated.cost import (
-    expected_differential,
-    expected_ideal,
-)
+from strandline.replication.senders.annotated.cost import expected_differential, expected_ideal
 
 ACTIVITIES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 QUALIFYING = (0.01, 0.05, 0.25, 0.50, 0.75, 1.00)

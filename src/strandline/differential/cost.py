@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import pyarrow as pa
 
+from strandline.differential.inputs import Input
 from strandline.differential.options import DiffOptions
-from strandline.differential.plan import DiffPlan, Input
+from strandline.differential.plan import DiffPlan
 from strandline.differential.signatures import SignatureState
 from strandline.engine import byte_count
 from strandline.errors import InputError

@@ -21,18 +21,13 @@ from strandline.changes import Changes, Counts, StoredChanges, filled_header
 from strandline.differential import cost
 from strandline.differential.cost import choose_algorithm
 from strandline.differential.folded_keys import keys_made_one
+from strandline.differential.inputs import note_of_one_source
 from strandline.differential.merge import merge
 from strandline.differential.options import DiffKeywords, DiffOptions, options_from
 from strandline.differential.partitioned_hash import partitioned_hash
-from strandline.differential.plan import (
-    DiffPlan,
-    check_renames,
-    check_strict,
-    note_of_one_source,
-    plan_diff,
-    suggest_renames,
-)
+from strandline.differential.plan import DiffPlan, plan_diff
 from strandline.differential.pointer_diff import pointer_diff
+from strandline.differential.renames import check_renames, check_strict, suggest_renames
 from strandline.differential.result import DiffResult, WorkDone
 from strandline.differential.signature_diff import signature_diff
 from strandline.differential.signatures import (

@@ -16,14 +16,7 @@ from strandline.changes import show
 from strandline.differential.comparators import Comparator
 from strandline.engine import Spool
 from strandline.errors import KeysError
-from strandline.relations import (
-    DatabaseRelation,
-    Relation,
-    read_relation,
-    relation_batches,
-    share_state,
-    spool_batches,
-)
+from strandline.relations import DatabaseRelation, Relation, read_relation, relation_batches, share_state, spool_batches
 
 Folding = Mapping[str, Comparator]
 

@@ -1,13 +1,11 @@
 """The plan of a differential: the comparison, both relations, and where and how to run.
 
 `plan_diff` makes it of what a user gives: it opens both sides, finds what they have in common and checks options,
-schemas and key before any row is read. Every algorithm takes a plan. Schema drift is told here as well: refused if it
-must be, otherwise with a guess which new name an old column got.
+schemas and key before any row is read. Every algorithm takes a plan.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -17,42 +15,35 @@ import pyarrow.types as pt
 
 from strandline.changes import Header, check_columns, check_key
 from strandline.differential.comparators import parse_comparator
-from strandline.differential.comparison import Comparison, Side
+from strandline.differential.comparison import Comparison
 from strandline.differential.folded_keys import fold_relations
+from strandline.differential.inputs import Input, check_two_streams, read_through
 from strandline.differential.options import DiffOptions
+from strandline.differential.renames import as_spelled, check_renames, respelled
 from strandline.differential.signatures import SignatureState, rename_fields
 from strandline.engine import Runner, SparkRunner, Spool, choose_runner, machine_memory
-from strandline.errors import InputError, KeysError, SchemaError, did_you_mean
+from strandline.errors import InputError, KeysError
 from strandline.relations import (
     DatabaseRelation,
     EqualRanges,
     ExchangeSide,
     KeyRange,
     Relation,
-    Scan,
     ScannedRelation,
     Split,
     SpooledRelation,
     UnequalRows,
-    conform,
     cut_ranges,
-    database_address,
     flowing_frame,
-    is_database_url,
     open_relation,
-    read_scan,
     retype,
     share_state,
-    shown_stream,
-    split_sheet,
     spool_batches,
-    stream_identity,
     unequal_rows,
     with_empty,
     written_out,
 )
 from strandline.storage import cached_property
-from strandline.values import Incomparable, common_type, match, parse_condition, unequal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,41 +63,6 @@ BUCKET_BYTES = 8 << 20
 
 FLOWING_PIECES = 4
 """Pieces for each task that runs at once, for rows whose size nobody knows."""
-
-
-@dataclass(frozen=True)
-class Input:
-    """One side: the relation and the side that reads it whole; kernels read it through `with_scans`."""
-
-    relation: Relation
-    side: Side
-
-    @property
-    def frame(self) -> DataFrame | None:
-        """The DataFrame whose rows flow into the exchange as they come: they are in no files."""
-        return flowing_frame(self.relation)
-
-    @property
-    def bytes(self) -> int:
-        """Size on storage, as read; 0 for a DataFrame, which tells none."""
-        return 0 if self.frame is not None else self.relation.bytes
-
-    def file_names(self) -> dict[str, str]:
-        """For each name that the comparison uses, what the column is called in the relation."""
-        return dict(zip(self.side.names, self.side.columns, strict=True))
-
-    def parts(self, columns: Sequence[str]) -> list[Split]:
-        """The pieces with the bounds of `columns`, which are the comparison's names, not the file's."""
-        if self.frame is not None:
-            return []
-        here = self.file_names()
-        return [
-            replace(part, bounds={name: part.bounds[here[name]] for name in columns if here[name] in part.bounds})
-            for part in self.relation.parts([here[name] for name in columns])
-        ]
-
-    def scans(self) -> tuple[Scan, ...]:
-        return () if self.frame is not None else tuple(part.scan for part in self.relation.parts([]))
 
 
 @dataclass(frozen=True)
@@ -252,13 +208,13 @@ def _meet(
     # A state was given its new names when it was loaded.
     rename = {} if state is not None else options.rename
     if options.any_case:
-        respelled = _respelled(old.schema.names, new.schema.names, rename)
+        new_case = respelled(old.schema.names, new.schema.names, rename)
         if state is not None:
-            state = state.renamed(respelled)
+            state = state.renamed(new_case)
             old = _stand_in(state, spool)
         else:
-            rename = {**respelled, **rename}
-        key = _as_spelled(key, new.schema.names)
+            rename = {**new_case, **rename}
+        key = as_spelled(key, new.schema.names)
     check_renames(old.schema, rename)
     old, new = _typed_by_the_other(state, old, new, rename)
     old, new = _meeting_as_doubles(old, new, options, rename)
@@ -275,7 +231,7 @@ def _opened(
     old: Any, new: Any, options: DiffOptions, session: SparkSession | None, spool: Spool
 ) -> tuple[Relation, Relation]:
     """Both sides; the schema of a saved state stands for one without rows."""
-    _check_two_streams(old, new)
+    check_two_streams(old, new)
     new_relation = open_relation(
         new, format=options.new_format, session=session, options=options.reading_new, spool=spool
     )
@@ -511,93 +467,9 @@ def _inputs(met: _Meeting, options: DiffOptions) -> tuple[Input, Input]:
     """Both sides, as the comparison reads them."""
     kept = () if options.keep_sorted is None else met.new.schema.names
     return (
-        _input(met.old, met.comparison.old_schema_shared, options, met.rename),
-        _input(met.new, met.comparison.new_schema_shared, options, {}, kept=kept),
+        read_through(met.old, met.comparison.old_schema_shared, options, met.rename),
+        read_through(met.new, met.comparison.new_schema_shared, options, {}, kept=kept),
     )
-
-
-def _input(
-    relation: Relation,
-    schema: pa.Schema,
-    options: DiffOptions,
-    rename: Mapping[str, str],
-    kept: Sequence[str] = (),
-) -> Input:
-    """The side that reads the columns of `schema`, those that the condition speaks of, and those that are kept."""
-    renamed = rename_fields(relation.schema, rename)
-    where = None
-    names = [*schema.names, *(name for name in kept if name not in schema.names)]
-    if options.where is not None:
-        condition = parse_condition(options.where, renamed, options.params)
-        where = condition.sql
-        names += [name for name in condition.columns if name not in names]
-    back = {new: old for old, new in rename.items()}
-    columns = tuple(back.get(name, name) for name in names)
-    return Input(relation, Side((), columns, tuple(names), schema, where))
-
-
-def note_of_one_source(old: Any, new: Any, options: DiffOptions) -> str:
-    """What to tell whoever compares a file or folder with itself; nothing where the versions differ."""
-    if not (isinstance(old, (str, os.PathLike)) and isinstance(new, (str, os.PathLike))):
-        return ""
-    if is_database_url(name := os.fspath(old)):
-        same, name = old == new, database_address(name, options.reading_old.query).shown
-    else:
-        same = os.path.realpath(old) == os.path.realpath(new) and os.path.exists(split_sheet(name)[0])
-    if not same or options.reading_old != options.reading_new:
-        return ""
-    return f"both sides are {name}"
-
-
-def _check_two_streams(old: Any, new: Any) -> None:
-    if isinstance(old, (str, os.PathLike)) and isinstance(new, (str, os.PathLike)):
-        streams = [stream_identity(os.fspath(side)) for side in (old, new)]
-        if streams[0] is not None and streams[0] == streams[1]:
-            raise InputError(
-                f"both sides are {shown_stream(os.fspath(old))}, which can be read once",
-                doing="comparing two extracts",
-                hint="Put one of them into a file, or name another pipe: <(…)",
-            )
-
-
-def _respelled(old: Sequence[str], new: Sequence[str], rename: Mapping[str, str]) -> dict[str, str]:
-    """The names of the old side that differ from one of the new side in case alone, with that one."""
-    taken = {*rename.values(), *(name for name in old if name in new)}
-    found: dict[str, str] = {}
-    for name in old:
-        alike = [other for other in new if other.casefold() == name.casefold() and other not in taken]
-        if name not in new and name not in rename and alike:
-            if len(alike) > 1 or alike[0] in found.values():
-                raise SchemaError(
-                    f"{name!r} may be any of {', '.join(map(repr, alike))}",
-                    doing="matching column names without regard to case",
-                    hint="Say which: rename={old: new} (--rename OLD=NEW)",
-                )
-            found[name] = alike[0]
-    return found
-
-
-def _as_spelled(key: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
-    """The key's columns as the new side spells them."""
-    spelled = {name.casefold(): name for name in names}
-    return tuple(name if name in names else spelled.get(name.casefold(), name) for name in key)
-
-
-def check_renames(old: pa.Schema, rename: Mapping[str, str]) -> None:
-    """Refuses to rename columns that are not there, or to names that are taken."""
-    for name, to in rename.items():
-        if name not in old.names:
-            raise SchemaError(
-                f"the old side has no column {name!r} to rename to {to!r}",
-                doing="reading --rename",
-                hint=f"{did_you_mean(name, old.names)} Its columns are {', '.join(old.names)}".strip(),
-            )
-    after = [rename.get(name, name) for name in old.names]
-    again = [name for name in after if after.count(name) > 1]
-    if again:
-        raise SchemaError(
-            f"after renaming, {again[0]!r} stands twice", doing="reading --rename", hint="Choose other names"
-        )
 
 
 def _check_keys_are_not_all_null(plan: DiffPlan) -> None:
@@ -618,70 +490,3 @@ def _known_nulls(parts: Sequence[Split], name: str) -> int | None:
     """How many nulls a column holds, where statistics of all parts tell."""
     known = [part.bounds[name].nulls for part in parts if name in part.bounds]
     return None if len(known) < len(parts) or None in known else sum(count or 0 for count in known)
-
-
-SAMPLE_ROWS = 20_000
-LIKENESS = 0.9
-"""The share of rows in which an old and a new column must agree to be taken for one that was renamed."""
-
-
-def check_strict(header: Header) -> None:
-    """Refuses two schemas that differ in any column or type, naming what differs."""
-    old, new = header.old_schema, header.new_schema
-    retyped = [name for name in new.names if name in old.names and old.field(name).type != new.field(name).type]
-    drift = [f"{name} was added" for name in header.added]
-    drift += [f"{name} was removed" for name in header.removed]
-    drift += [f"{name} went from {old.field(name).type} to {new.field(name).type}" for name in retyped]
-    if drift:
-        raise SchemaError(
-            f"the schemas differ: {', '.join(drift)}",
-            doing="comparing with a strict schema",
-            hint="Compare without it to see what changed in the columns that both sides have",
-        )
-
-
-def suggest_renames(plan: DiffPlan) -> tuple[tuple[str, str], ...]:
-    """Pairs of a removed and an added column that agree in nearly all rows of a sample matched by key."""
-    header, key = plan.comparison.header, plan.comparison.key
-    pairs = [(a, b) for a in header.removed for b in header.added if _can_meet(header, a, b)]
-    if not pairs or not key:
-        return ()
-    before = _sample(plan.old, [*key, *header.removed])
-    after = _sample(plan.new, [*key, *header.added])
-    matching = match(before.select(key), after.select(key))
-    if not len(matching.old):
-        return ()
-    left, right = before.take(pa.array(matching.old)), after.take(pa.array(matching.new))
-    renames: dict[str, str] = {}
-    for a, b in pairs:
-        alike = 1 - unequal(left.column(a), right.column(b)).mean()
-        informative = left.column(a).null_count < len(left)
-        if alike >= LIKENESS and informative and a not in renames and b not in renames.values():
-            renames[a] = b
-    return tuple(renames.items())
-
-
-def _can_meet(header: Header, a: str, b: str) -> bool:
-    met = common_type(header.old_schema.field(a).type, header.new_schema.field(b).type)
-    return not isinstance(met, Incomparable)
-
-
-def _sample(given: Input, names: Sequence[str]) -> pa.Table:
-    """The first rows of a side, of the columns with these names here."""
-    files = given.file_names()
-    columns = [files.get(name, name) for name in names]
-    if given.frame is not None:
-        taken = given.frame.limit(SAMPLE_ROWS).toArrow().select(columns)
-        schema = pa.schema([given.relation.schema.field(column) for column in columns])
-        rows_taken = [conform(batch, schema) for batch in taken.to_batches()]
-        return pa.Table.from_batches(rows_taken, schema=schema).rename_columns(list(names))
-    batches: list[pa.RecordBatch] = []
-    rows = 0
-    for scan in given.scans():
-        for batch in read_scan(scan, columns):
-            batches.append(batch)
-            rows += batch.num_rows
-            if rows >= SAMPLE_ROWS:
-                return pa.Table.from_batches(batches).rename_columns(list(names))
-    schema = pa.schema([given.relation.schema.field(column) for column in columns])
-    return pa.Table.from_batches(batches, schema=schema).rename_columns(list(names))

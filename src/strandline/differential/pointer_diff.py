@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from strandline.changes import CHANGE, CHANGED, INSERT, UPDATE, Counts, finish, flagged_names
 from strandline.differential.comparison import Comparison, Side, read_side
+from strandline.differential.inputs import Input
 from strandline.differential.partitioned_hash import compare_whole
-from strandline.differential.plan import DiffPlan, Input
+from strandline.differential.plan import DiffPlan
 from strandline.differential.result import DiffResult, WorkDone, gather, spill, work_of, write_part
 from strandline.differential.signature_diff import differing, match_segments, result_header, write_deleted
 from strandline.differential.signatures import (

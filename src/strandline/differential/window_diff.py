@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from strandline.changes import CHANGE, DELETE, Header, PartWriter, empty, repeated_keys, total
 from strandline.differential.comparison import Comparison, Side, compare, read_side, read_side_in_batches
-from strandline.differential.plan import DiffPlan, Input
+from strandline.differential.inputs import Input
+from strandline.differential.plan import DiffPlan
 from strandline.differential.result import DiffResult, Spill, WorkDone, gather, part_record, write_part
 from strandline.differential.window import (
     Messages,

@@ -13,13 +13,7 @@ from strandline.changes import COUNTED, DELETE, INSERT, UPDATE, Header
 from strandline.engine import byte_count
 from strandline.errors import shortened
 from strandline.report.examples import Cell, Example, one_line, shortened_pair
-from strandline.report.run_facts import (
-    RunFacts,
-    describe_drift,
-    format_probability,
-    format_seconds,
-    schema_drift,
-)
+from strandline.report.run_facts import RunFacts, describe_drift, format_probability, format_seconds, schema_drift
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -1,0 +1,110 @@
+"""The sides of a differential as they are read, and what is told of sides that are one and the same source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from strandline.differential.comparison import Side
+from strandline.differential.options import DiffOptions
+from strandline.differential.signatures import rename_fields
+from strandline.errors import InputError
+from strandline.relations import (
+    Relation,
+    Scan,
+    Split,
+    database_address,
+    flowing_frame,
+    is_database_url,
+    shown_stream,
+    split_sheet,
+    stream_identity,
+)
+from strandline.values import parse_condition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Input:
+    """One side: the relation and the side that reads it whole; kernels read it through `with_scans`."""
+
+    relation: Relation
+    side: Side
+
+    @property
+    def frame(self) -> DataFrame | None:
+        """The DataFrame whose rows flow into the exchange as they come: they are in no files."""
+        return flowing_frame(self.relation)
+
+    @property
+    def bytes(self) -> int:
+        """Size on storage, as read; 0 for a DataFrame, which tells none."""
+        return 0 if self.frame is not None else self.relation.bytes
+
+    def file_names(self) -> dict[str, str]:
+        """For each name that the comparison uses, what the column is called in the relation."""
+        return dict(zip(self.side.names, self.side.columns, strict=True))
+
+    def parts(self, columns: Sequence[str]) -> list[Split]:
+        """The pieces with the bounds of `columns`, which are the comparison's names, not the file's."""
+        if self.frame is not None:
+            return []
+        here = self.file_names()
+        return [
+            replace(part, bounds={name: part.bounds[here[name]] for name in columns if here[name] in part.bounds})
+            for part in self.relation.parts([here[name] for name in columns])
+        ]
+
+    def scans(self) -> tuple[Scan, ...]:
+        return () if self.frame is not None else tuple(part.scan for part in self.relation.parts([]))
+
+
+def read_through(
+    relation: Relation,
+    schema: pa.Schema,
+    options: DiffOptions,
+    rename: Mapping[str, str],
+    kept: Sequence[str] = (),
+) -> Input:
+    """A side that reads the columns of `schema`, those that the condition speaks of, and those that are kept."""
+    renamed = rename_fields(relation.schema, rename)
+    where = None
+    names = [*schema.names, *(name for name in kept if name not in schema.names)]
+    if options.where is not None:
+        condition = parse_condition(options.where, renamed, options.params)
+        where = condition.sql
+        names += [name for name in condition.columns if name not in names]
+    back = {new: old for old, new in rename.items()}
+    columns = tuple(back.get(name, name) for name in names)
+    return Input(relation, Side((), columns, tuple(names), schema, where))
+
+
+def note_of_one_source(old: Any, new: Any, options: DiffOptions) -> str:
+    """What to tell whoever compares a file or folder with itself; nothing where the versions differ."""
+    if not (isinstance(old, (str, os.PathLike)) and isinstance(new, (str, os.PathLike))):
+        return ""
+    if is_database_url(name := os.fspath(old)):
+        same, name = old == new, database_address(name, options.reading_old.query).shown
+    else:
+        same = os.path.realpath(old) == os.path.realpath(new) and os.path.exists(split_sheet(name)[0])
+    if not same or options.reading_old != options.reading_new:
+        return ""
+    return f"both sides are {name}"
+
+
+def check_two_streams(old: Any, new: Any) -> None:
+    """Refuses one stream as both sides: it can be read once."""
+    if isinstance(old, (str, os.PathLike)) and isinstance(new, (str, os.PathLike)):
+        streams = [stream_identity(os.fspath(side)) for side in (old, new)]
+        if streams[0] is not None and streams[0] == streams[1]:
+            raise InputError(
+                f"both sides are {shown_stream(os.fspath(old))}, which can be read once",
+                doing="comparing two extracts",
+                hint="Put one of them into a file, or name another pipe: <(…)",
+            )
