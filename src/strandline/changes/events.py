@@ -135,9 +135,9 @@ def debezium_changes(source: Any, key: Sequence[str], schema: pa.Schema | None =
     try:
         rows = pa.Table.from_pylist(images) if schema is None else _typed(images, schema)
     except (SchemaError, pa.ArrowException, ArithmeticError, ValueError, TypeError, AttributeError) as error:
-        told = "rows don't have one type that holds them" if schema is None else "rows don't fit the schema"
+        problem = "rows don't have one type that holds them" if schema is None else "rows don't fit the schema"
         hint = _SCHEMA if schema is None else "Give the types that the messages have"
-        raise FormatError(f"{told}: {error}", doing=doing, hint=hint) from None
+        raise FormatError(f"{problem}: {error}", doing=doing, hint=hint) from None
     if not images and schema is None:
         raise InputError("there is no message, so the columns are not known", doing=doing, hint="Give the schema")
     return net_of_events(rows, np.asarray(signs, np.int64), np.asarray(moments, np.int64), key, doing)
@@ -189,18 +189,18 @@ def _check_whole(image: dict[str, Any], columns: Set[str], where: str, doing: st
 def _payloads(source: Any, doing: str) -> Iterator[dict[str, Any]]:
     for number, message in enumerate(_messages(source, doing), start=1):
         try:
-            found = json.loads(message) if isinstance(message, (str, bytes)) else message
+            payload = json.loads(message) if isinstance(message, (str, bytes)) else message
         except ValueError as error:
             raise FormatError(f"line {number} is no JSON: {error}", doing=doing) from None
-        if found is None:
+        if payload is None:
             continue  # a tombstone, which only tells Kafka to forget the key
-        if isinstance(found, dict) and "payload" in found:
-            found = found["payload"]
-        if found is None:
+        if isinstance(payload, dict) and "payload" in payload:
+            payload = payload["payload"]
+        if payload is None:
             continue
-        if not isinstance(found, dict) or "op" not in found:
+        if not isinstance(payload, dict) or "op" not in payload:
             raise FormatError(f"line {number} is no message of Debezium's: it has no op", doing=doing)
-        yield found
+        yield payload
 
 
 def _messages(source: Any, doing: str) -> Iterable[Any]:

@@ -206,9 +206,9 @@ def _naming_keys_made_one(plan: DiffPlan) -> Iterator[None]:
         for side, given, relation in zip(("old", "new"), (plan.old, plan.new), plan.unfolded or (), strict=False):
             names = given.file_names()
             rules = {names[name]: rule for name, rule in plan.comparison.folding.items()}
-            found = keys_made_one(side, relation, [names[name] for name in plan.comparison.key], rules)
-            if found is not None:
-                raise found from None
+            refusal = keys_made_one(side, relation, [names[name] for name in plan.comparison.key], rules)
+            if refusal is not None:
+                raise refusal from None
         raise
 
 
@@ -338,9 +338,11 @@ def _check_not_retyped(plan: DiffPlan, state: SignatureState) -> None:
     old, new = state.schema, plan.new.relation.schema
     retyped = [name for name in plan.comparison.header.retyped if name in state.spec.scheme.columns]
     if retyped:
-        told = (f"column {name} was saved as {old.field(name).type} and is {new.field(name).type}" for name in retyped)
+        changes = (
+            f"column {name} was saved as {old.field(name).type} and is {new.field(name).type}" for name in retyped
+        )
         raise StateError(
-            f"the saved signatures don't fit: {'; '.join(told)}",
+            f"the saved signatures don't fit: {'; '.join(changes)}",
             doing=f"comparing with {state.path or 'saved signatures'}",
             hint="Give the column its old type (--types), leave it out of a new state, or save one from this extract "
             "with --save-state",

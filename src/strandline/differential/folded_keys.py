@@ -66,9 +66,9 @@ def keys_made_one(
     if not several:
         return None
     alike = [number for group in several for number in group]
-    told = " ".join(f"{name}={rule}" for name, rule in rules.items())
+    shown = " ".join(f"{name}={rule}" for name, rule in rules.items())
     return KeysError(
-        f"the {side} side holds keys that are one by {told}: {show(given, alike)}",
+        f"the {side} side holds keys that are one by {shown}: {show(given, alike)}",
         doing=f"matching rows by {', '.join(key)}",
         hint="Mend these rows, leave that rule out, or say what to do with duplicates: "
         "'count' compares them as a multiset, 'pair' matches them by likeness",

@@ -354,14 +354,14 @@ def _default_key(old: Relation, new: Relation, options: DiffOptions, rename: Map
         if not side.is_query
     }
     doing = "finding the key of the rows"
-    for name, found in keys.items():
-        if not found:
+    for name, columns in keys.items():
+        if not columns:
             raise KeysError(f"{name} has no primary key", doing=doing, hint=_COUNTED)
     if not keys:
         raise KeysError("a query has no primary key", doing=doing, hint=_COUNTED)
     if len(set(keys.values())) > 1:
-        told = " and ".join(f"({', '.join(found)})" for found in keys.values())
-        raise KeysError(f"the primary keys differ: {told}", doing=doing, hint=_COUNTED)
+        shown = " and ".join(f"({', '.join(columns)})" for columns in keys.values())
+        raise KeysError(f"the primary keys differ: {shown}", doing=doing, hint=_COUNTED)
     return next(iter(keys.values()))
 
 

@@ -27,18 +27,18 @@ LIKENESS = 0.9
 def respelled(old: Sequence[str], new: Sequence[str], rename: Mapping[str, str]) -> dict[str, str]:
     """The names of the old side that differ from one of the new side in case alone, with that one."""
     taken = {*rename.values(), *(name for name in old if name in new)}
-    found: dict[str, str] = {}
+    renames: dict[str, str] = {}
     for name in old:
         alike = [other for other in new if other.casefold() == name.casefold() and other not in taken]
         if name not in new and name not in rename and alike:
-            if len(alike) > 1 or alike[0] in found.values():
+            if len(alike) > 1 or alike[0] in renames.values():
                 raise SchemaError(
                     f"{name!r} may be any of {', '.join(map(repr, alike))}",
                     doing="matching column names without regard to case",
                     hint="Say which: rename={old: new} (--rename OLD=NEW)",
                 )
-            found[name] = alike[0]
-    return found
+            renames[name] = alike[0]
+    return renames
 
 
 def as_spelled(key: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:

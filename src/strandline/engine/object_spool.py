@@ -77,9 +77,9 @@ def sweep(remote: str) -> None:
     old = dt.datetime.now(dt.UTC) - dt.timedelta(days=SWEPT_DAYS)
     runs: dict[str, list[tuple[str, dt.datetime]]] = {}
     with suppress(StrandlineError):
-        for found in list_objects(root):
-            run = found.url.removeprefix(root).partition("/")[0]
-            runs.setdefault(run, []).append((found.url, found.modified or dt.datetime.now(dt.UTC)))
+        for stored in list_objects(root):
+            run = stored.url.removeprefix(root).partition("/")[0]
+            runs.setdefault(run, []).append((stored.url, stored.modified or dt.datetime.now(dt.UTC)))
         for objects in runs.values():
             if max(modified for _, modified in objects) < old:
                 remove_files([url for url, _ in objects])

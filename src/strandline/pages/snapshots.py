@@ -130,14 +130,14 @@ def open_record(version: Version, record: SnapshotRecord) -> PageSnapshot:
 
 def _open_same(version: Version, record: SnapshotRecord) -> PageSnapshot:
     """Read a permanent snapshot by a record: its root carries the checksums of all that the state holds."""
-    found = _record(version, version.refresh_pointer(), record.name)
-    if found != record:
+    present = _record(version, version.refresh_pointer(), record.name)
+    if present != record:
         raise InputError(
             f"the snapshot {record.name} is another one here than the one given",
             doing="reading a state",
             hint=f"That is of another store or branch, or was dropped since. {_ELSEWHERE}",
         )
-    return open_record(version, found)
+    return open_record(version, present)
 
 
 def name_snapshot(

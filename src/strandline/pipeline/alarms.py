@@ -117,8 +117,8 @@ def _commanded(command: tuple[str, ...], body: bytes, folder: str) -> str:
         ran = subprocess.run(command, input=body, capture_output=True, timeout=10 * SECONDS, cwd=folder, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{command[0]} did not run: {error}"
-    said = ran.stderr.decode("utf-8", "replace").strip().splitlines()
-    return f"{command[0]} ended with {ran.returncode}{f': {said[-1]}' if said else ''}" if ran.returncode else ""
+    lines = ran.stderr.decode("utf-8", "replace").strip().splitlines()
+    return f"{command[0]} ended with {ran.returncode}{f': {lines[-1]}' if lines else ''}" if ran.returncode else ""
 
 
 def _lined_up(place: str, event: bytes, folder: str) -> str:

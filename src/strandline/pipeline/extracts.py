@@ -245,9 +245,9 @@ def _identity_of_objects(url: str) -> tuple[str, float | None]:
     root = url.rstrip("/")
     while glob.has_magic(root):
         root = root.rpartition("/")[0]
-    found = [object_version(url)] if url.startswith(("http://", "https://")) else list_objects(root)
-    digest = hashlib.sha256(repr([(one.url, one.bytes, one.mark) for one in found]).encode()).hexdigest()[:32]
-    return digest, max((one.modified.timestamp() for one in found if one.modified), default=None)
+    objects = [object_version(url)] if url.startswith(("http://", "https://")) else list_objects(root)
+    digest = hashlib.sha256(repr([(one.url, one.bytes, one.mark) for one in objects]).encode()).hexdigest()[:32]
+    return digest, max((one.modified.timestamp() for one in objects if one.modified), default=None)
 
 
 def _files(path: str) -> list[str]:

@@ -85,9 +85,9 @@ def define_view(store: Store, view: ViewSettings) -> None:
 
 def is_as_declared(view: ViewSettings, known: ViewListing) -> bool:
     """Whether a view of the store is what the file says."""
-    told = (known.name, known.sql, known.maintain, known.refresh_policy, known.comment)
-    said = (view.name, view.sql, view.maintain, view.refresh_policy, view.comment)
-    return told == said and (known.stored, known.target_lag) == (view.stored, view.target_lag)
+    present = (known.name, known.sql, known.maintain, known.refresh_policy, known.comment)
+    declared = (view.name, view.sql, view.maintain, view.refresh_policy, view.comment)
+    return present == declared and (known.stored, known.target_lag) == (view.stored, view.target_lag)
 
 
 def refresh_copy(

@@ -219,8 +219,8 @@ class Pipeline:
                 raise
             step = None if result.step is None else result.step.number
             untold = self._tell({**result.to_json(), "outcome": result.outcome})
-            told = {"untold": untold} if untold else {}
-            self._end({"started": started, "step": step, "behind": result.behind, **told})
+            alarms = {"untold": untold} if untold else {}
+            self._end({"started": started, "step": step, "behind": result.behind, **alarms})
             write_index(self.settings.name, self.history(INDEXED), started, self._reports)
             return replace(result, untold=untold)
 
@@ -230,8 +230,8 @@ class Pipeline:
         when = dt.datetime.fromtimestamp(started, dt.UTC).isoformat()
         record = {"outcome": outcome, "pipeline": self.settings.name, "started": when, "kind": kind, "error": error}
         untold = self._tell(record)
-        told = {"untold": untold} if untold else {}
-        self._end({"started": started, "error": error, "kind": kind, **told})
+        alarms = {"untold": untold} if untold else {}
+        self._end({"started": started, "error": error, "kind": kind, **alarms})
         last = None
         with suppress(StrandlineError), self.opened() as store:
             last = Journal(store, self.settings.name).last()

@@ -69,12 +69,12 @@ def write_index(pipeline: str, runs: Sequence[Mapping[str, Any]], started: float
 def _run(run: Mapping[str, Any], pages: set[str]) -> str:
     step = run.get("step")
     name = f"step-{step:04}.html" if step else f"stopped-{int(run['started'])}.html"
-    told = f"step {step}" if step else str(run.get("error") or "nothing new")
-    told = f'<a href="{name}">{safe(told)}</a>' if name in pages else safe(told)
+    outcome = f"step {step}" if step else str(run.get("error") or "nothing new")
+    outcome = f'<a href="{name}">{safe(outcome)}</a>' if name in pages else safe(outcome)
     begin = f"step-{step:04}-" if step else " "
     tables = sorted(page for page in pages if page.startswith(begin))
     links = " ".join(f'<a href="{safe(page)}">{safe(page[len(begin) : -5])}</a>' for page in tables)
-    return f"<tr><td>{when(run['started'])}</td><td>{told}</td><td>{links}</td></tr>"
+    return f"<tr><td>{when(run['started'])}</td><td>{outcome}</td><td>{links}</td></tr>"
 
 
 def _page(title: str, body: str, started: float) -> str:

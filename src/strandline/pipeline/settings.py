@@ -82,8 +82,8 @@ class ViewSettings:
     @property
     def options(self) -> dict[str, Any]:
         """What `store.view` takes beside name and text."""
-        told = {"maintain": self.maintain, "refresh_policy": self.refresh_policy, "comment": self.comment}
-        return {"strict": self.strict, "stored": self.stored, "target_lag": self.target_lag, **told}
+        described = {"maintain": self.maintain, "refresh_policy": self.refresh_policy, "comment": self.comment}
+        return {"strict": self.strict, "stored": self.stored, "target_lag": self.target_lag, **described}
 
 
 @dataclass(frozen=True)

@@ -101,10 +101,10 @@ def arrow_type(name: pa.DataType | str) -> pa.DataType:
     text = name.strip().lower()
     if text in _NAMES:
         return _NAMES[text]
-    if found := _DECIMAL.fullmatch(text):
-        return _decimal(int(found[1]), int(found[2] or 0), name)
-    if found := _TIMESTAMP.fullmatch(name.strip()):
-        return pa.timestamp(found[1], found[2].strip() if found[2] else None)
+    if parts := _DECIMAL.fullmatch(text):
+        return _decimal(int(parts[1]), int(parts[2] or 0), name)
+    if parts := _TIMESTAMP.fullmatch(name.strip()):
+        return pa.timestamp(parts[1], parts[2].strip() if parts[2] else None)
     try:
         return pa.type_for_alias(text)
     except ValueError:

@@ -152,12 +152,12 @@ def _first_bounds(side: _Side) -> list[str]:
     rows = max(side.table.stored_size[1], 1)
     count = min(max(rows // ROWS_OF_A_RANGE, 2), MOST_RANGES)
     share = min(100.0, 100.0 * 20 * count / rows)
-    found = side.table.database.execute(
+    bounds = side.table.database.execute(
         f"SELECT k::text FROM (SELECT DISTINCT unnest(percentile_disc((SELECT array_agg(n::float8 / {count}) "
         f"FROM generate_series(1, {count - 1}) n)) WITHIN GROUP (ORDER BY {side.first})) AS k "
         f"FROM {side.sql} TABLESAMPLE SYSTEM ({share:.6f}) REPEATABLE (0)) AS s WHERE k IS NOT NULL ORDER BY s.k"
     )
-    return [str(bound) for (bound,) in found]
+    return [str(bound) for (bound,) in bounds]
 
 
 _Sums = Mapping[int, _Checksum]
@@ -165,13 +165,13 @@ _Sums = Mapping[int, _Checksum]
 
 def _both(sides: Sequence[_Side], ranges: Sequence[list[tuple[str, str]] | None], bounds: list[str]) -> list[_Sums]:
     """The checksums of both sides, computed at the same time; of the rows inside `ranges`, or of all."""
-    found: dict[int, _Sums] = {}
+    sums: dict[int, _Sums] = {}
 
     def one(number: int) -> None:
-        found[number] = _checksums(sides[number], ranges[number], bounds)
+        sums[number] = _checksums(sides[number], ranges[number], bounds)
 
     together(one, range(2))
-    return [found[0], found[1]]
+    return [sums[0], sums[1]]
 
 
 def _checksums(side: _Side, ranges: list[tuple[str, str]] | None, bounds: list[str]) -> _Sums:

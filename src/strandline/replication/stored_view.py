@@ -120,11 +120,11 @@ class StoredView:
                 raise StateError(why, doing=doing, hint="Refresh it")
             rows = restore(context.state.rows(self.name, wanted.column_names), wanted.schema)
             counts = difference(rows, wanted, list(context.wanted.whole.key) or None).header.counts
-        told = Verification(len(wanted), counts.inserted, counts.deleted, counts.updated, read=len(rows))
-        if repair and not told.equal:
+        verification = Verification(len(wanted), counts.inserted, counts.deleted, counts.updated, read=len(rows))
+        if repair and not verification.equal:
             self.repair(runner=runner)
-            return replace(told, repaired=True)
-        return told
+            return replace(verification, repaired=True)
+        return verification
 
     def explain(self) -> str:
         """What a refresh would do, and why."""

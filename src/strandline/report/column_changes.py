@@ -48,8 +48,8 @@ def column_changes(changes: ChangeSet, limit: int = TRANSITIONS) -> list[ColumnC
     if header.form == COUNTED or not header.knows_before:
         return []
     flags = differing(changes) or {}
-    found = [_column(changes, name, flag, limit) for name, flag in flags.items() if flag.any()]
-    return sorted(found, key=lambda each: -each.updates)
+    transitions = [_column(changes, name, flag, limit) for name, flag in flags.items() if flag.any()]
+    return sorted(transitions, key=lambda each: -each.updates)
 
 
 def _column(changes: ChangeSet, name: str, flag: Flags, limit: int) -> ColumnChange:

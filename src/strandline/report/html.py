@@ -93,11 +93,11 @@ def columns_part(header: Header) -> str:
     return f"<h2>Columns <small>{share}</small></h2>{_bars(ranked[:COLUMNS_SHOWN], header)}{more}{note}"
 
 
-def transitions_part(found: Sequence[ColumnChange]) -> str:
+def transitions_part(transitions: Sequence[ColumnChange]) -> str:
     """For each column that updates touched what became of its values, folded up."""
-    if not found:
+    if not transitions:
         return ""
-    return f"<h2>What became of values</h2>{''.join(_column_changes(one) for one in found)}"
+    return f"<h2>What became of values</h2>{''.join(_column_changes(one) for one in transitions)}"
 
 
 def _column_changes(one: ColumnChange) -> str:

@@ -76,12 +76,12 @@ def _counts(header: Header) -> str:
     return markdown_table([*(name for name, _ in kinds), "unchanged"], [cells], range(len(cells)))
 
 
-def _columns(header: Header, found: Sequence[ColumnChange]) -> str:
+def _columns(header: Header, transitions: Sequence[ColumnChange]) -> str:
     counts = [(name, count) for name, count in (header.counts.columns or {}).items() if count]
     if not counts or not header.counts.updated:
         return ""
     ranked = sorted(counts, key=lambda each: -each[1])
-    commonest = {one.name: _commonest(one) for one in found}
+    commonest = {one.name: _commonest(one) for one in transitions}
     rows = [(code(name), f"{count:,}", commonest.get(name, "")) for name, count in ranked]
     return markdown_table(["column", f"of {header.counts.updated:,} updates", "most often"], rows, [1])
 

@@ -50,23 +50,23 @@ def changes_html(changes: Changes) -> str:
 
 def changes_page(changes: Changes, limit: int = EXAMPLES) -> str:
     """The whole page of a change set; of a differential, with how it was found."""
-    found = changes if isinstance(changes, Differential) else None
-    renames = dict(found.run.renames) if found is not None else None
+    differential = changes if isinstance(changes, Differential) else None
+    renames = dict(differential.run.renames) if differential is not None else None
     whole = changes.to_set()
-    facts = facts_of(found.run, found.header.counts) if found is not None else None
+    facts = facts_of(differential.run, differential.header.counts) if differential is not None else None
     where = positions_by_key(whole)
     return html_report(whole.header, whole.rows, facts, where=where, renames=renames, limit=limit)
 
 
 def first_rows(relation: Relation, count: int = SHOWN) -> pa.Table:
     """The first rows of a relation; no more of its parts is read than that takes."""
-    found, rows = [], 0
+    batches, rows = [], 0
     for batch in relation_batches(relation):
-        found.append(batch)
+        batches.append(batch)
         rows += batch.num_rows
         if rows >= count:
             break
-    return pa.Table.from_batches(found, relation.schema).slice(0, count) if found else no_rows(relation.schema)
+    return pa.Table.from_batches(batches, relation.schema).slice(0, count) if batches else no_rows(relation.schema)
 
 
 def _cell(value: object) -> str:

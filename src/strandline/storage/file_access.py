@@ -49,7 +49,7 @@ def files_below(folder: str) -> list[str]:
     """The names of the files below a folder, relative to it, in order; none where there is no such folder."""
     if is_object_url(folder):
         root = folder.rstrip("/") + "/"
-        return [found.url.removeprefix(root) for found in list_objects(root)]
+        return [one.url.removeprefix(root) for one in list_objects(root)]
     return sorted(path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file())
 
 
@@ -109,13 +109,13 @@ def open_version(path: str, mark: str | None = None) -> tuple[BinaryIO, str]:
         _check(path, mark, version.mark)
         return open_object(version), version.mark
     file = open(path, "rb")  # noqa: SIM115 - it is the caller's to close
-    found = stat_mark(os.fstat(file.fileno()))
+    present = stat_mark(os.fstat(file.fileno()))
     try:
-        _check(path, mark, found)
+        _check(path, mark, present)
     except FormatError:
         file.close()
         raise
-    return file, found
+    return file, present
 
 
 def check_mark(path: str, mark: str | None) -> None:
@@ -124,8 +124,8 @@ def check_mark(path: str, mark: str | None) -> None:
         _check(path, mark, file_mark(path))
 
 
-def _check(path: str, mark: str | None, found: str) -> None:
-    if mark is None or found == mark or _is_copy(found, mark):
+def _check(path: str, mark: str | None, present: str) -> None:
+    if mark is None or present == mark or _is_copy(present, mark):
         return
     raise FormatError(
         "it was replaced or changed while it was read",
@@ -134,7 +134,7 @@ def _check(path: str, mark: str | None, found: str) -> None:
     )
 
 
-def _is_copy(found: str, mark: str) -> bool:
+def _is_copy(present: str, mark: str) -> bool:
     """Whether both marks are of local files of one size on different machines."""
-    here, there = found.split(" "), mark.split(" ")
+    here, there = present.split(" "), mark.split(" ")
     return len(here) == len(there) == 3 and here[0] == there[0] and here[2] != there[2]

@@ -70,8 +70,8 @@ def list_objects(url: str) -> list[ObjectVersion]:
     folder = key.rpartition("/")[0]
     with _refusals("reading", url):
         metas = [meta for chunk in obstore.list(store, prefix=folder or None) for meta in chunk]
-    found = [_version(bucket + meta["path"], meta) for meta in metas]
-    return sorted((each for each in found if each.url.startswith(url)), key=lambda each: each.url)
+    versions = [_version(bucket + meta["path"], meta) for meta in metas]
+    return sorted((each for each in versions if each.url.startswith(url)), key=lambda each: each.url)
 
 
 def object_version(url: str) -> ObjectVersion:
@@ -197,8 +197,8 @@ def bucket_store(root: str, prefix: str | None = None) -> ObjectStore:
 
 def _plain_web(scheme: str) -> dict[str, Any]:
     """Options given here hide what the environment says of them, so that is looked up: unencrypted requests."""
-    said = any(os.environ.get(f"{name}_ALLOW_HTTP", "").lower() in ("1", "true", "yes") for name in ("AWS", "AZURE"))
-    return {"allow_http": True} if said or scheme == "http" else {}
+    allowed = any(os.environ.get(f"{name}_ALLOW_HTTP", "").lower() in ("1", "true", "yes") for name in ("AWS", "AZURE"))
+    return {"allow_http": True} if allowed or scheme == "http" else {}
 
 
 def _credential_files() -> dict[str, Any]:

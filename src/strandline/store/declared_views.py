@@ -60,14 +60,14 @@ def materialized_view(
             raise InputError(
                 f"the function gave {type(sql).__name__}", doing=f"declaring view {called!r}", hint="Return its SQL"
             )
-        told = {"comment": getdoc(function) or "", **options}
+        given = {"comment": getdoc(function) or "", **options}
         copy = {} if to is None else {"target": to, "name": called, "target_lag": target_lag}
         if target_lag is not None and to is None:
             if not options.get("stored"):
                 hint = "Say to=… or stored=True"
                 raise InputError("a target lag is that of a copy", doing=f"declaring view {called!r}", hint=hint)
-            told["target_lag"] = target_lag
-        _waiting.setdefault(store, {})[called] = DeclaredView(called, sql, told, copy)
+            given["target_lag"] = target_lag
+        _waiting.setdefault(store, {})[called] = DeclaredView(called, sql, given, copy)
         define_waiting(store)
         return View(store, called)
 
@@ -93,14 +93,14 @@ def check_defined(waiting: Mapping[str, list[str]]) -> None:
     """Says what is missing for views that wait."""
     if not waiting:
         return
-    told = "; ".join(f"{name} waits for {', '.join(missing)}" for name, missing in waiting.items())
+    missing_views = "; ".join(f"{name} waits for {', '.join(missing)}" for name, missing in waiting.items())
     hint = "Declare those, or create the tables, or withdraw the declaration with store.drop_view"
     circle = _circle(waiting)
     if circle:
         hint = (
             f"{' and '.join(circle)} {'reads itself' if len(circle) == 1 else 'read each other'}: declare one otherwise"
         )
-    raise NotFound(told, doing="defining the declared views", hint=hint)
+    raise NotFound(missing_views, doing="defining the declared views", hint=hint)
 
 
 def _circle(waiting: Mapping[str, list[str]]) -> list[str]:

@@ -84,8 +84,8 @@ def first_of(failed: Mapping[str, StrandlineError]) -> StrandlineError:
     """The first error, which names the other copies that failed."""
     (name, error), *others = failed.items()
     rest = [f"{other} failed, too: {why.why}" for other, why in others]
-    told = {**error.to_json(), "hint": ". ".join(filter(None, [error.hint, *rest]))}
-    return StrandlineError.from_json({**told, "doing": error.doing or f"refreshing {name!r}"})
+    described = {**error.to_json(), "hint": ". ".join(filter(None, [error.hint, *rest]))}
+    return StrandlineError.from_json({**described, "doing": error.doing or f"refreshing {name!r}"})
 
 
 def _lag(known: KnownViews, record: ViewCopyRecord, log: Sequence[LogEntry], now: float) -> Lag:

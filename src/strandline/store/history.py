@@ -134,18 +134,18 @@ def row_history(store: Store, name: str, key: Sequence[Any]) -> pa.Table:
     with store.hold() as now:
         table, schema = find_table(now.view, name)
         _check_key(name, schema.key, key)
-        found = list(_differing(_states(store, table, key, now.view)))
+        states = list(_differing(_states(store, table, key, now.view)))
     shape = pa.schema([schema.arrow_schema.field(column).with_nullable(True) for column in schema.shown])
     ours = [free_name(wanted, shape.names) for wanted, _ in _OURS]
-    rows = [pa.Table.from_arrays(one.row.columns, schema=shape) for one in found if len(one.row)]
+    rows = [pa.Table.from_arrays(one.row.columns, schema=shape) for one in states if len(one.row)]
     whole = pa.concat_tables([shape.empty_table(), *rows])
-    ends = np.cumsum([len(one.row) for one in found])
-    places = [int(end) - 1 if len(one.row) else None for end, one in zip(ends, found, strict=True)]
+    ends = np.cumsum([len(one.row) for one in states])
+    places = [int(end) - 1 if len(one.row) else None for end, one in zip(ends, states, strict=True)]
     facts = [
-        [one.state for one in found],
-        [one.commit for one in found],
-        [one.taken for one in found],
-        _kinds(found),
+        [one.state for one in states],
+        [one.commit for one in states],
+        [one.taken for one in states],
+        _kinds(states),
     ]
     columns = [pa.array(values, kind) for values, (_, kind) in zip(facts, _OURS, strict=True)]
     whole = whole.take(pa.array(places, pa.int64()))
@@ -196,8 +196,8 @@ def _is_other(before: pa.Table, after: pa.Table) -> bool:
     return any(unequal(before.column(name), after.column(name)).any() for name in after.column_names)
 
 
-def _kinds(found: Sequence[_RowState]) -> list[str]:
-    present = [False, *(len(one.row) > 0 for one in found)]
+def _kinds(states: Sequence[_RowState]) -> list[str]:
+    present = [False, *(len(one.row) > 0 for one in states)]
     return [
         "delete" if not is_there else "update" if was_there else "insert"
         for was_there, is_there in itertools.pairwise(present)

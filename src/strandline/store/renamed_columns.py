@@ -45,17 +45,17 @@ def _rewritten(record: ViewRecord, columns: dict[str, tuple[str, ...]], names: t
     from sqlglot import exp
 
     tree = parse_query(record.sql, f"reading view {record.name!r}")
-    said = {one.name.lower() for one in tree.find_all(exp.Identifier)}
-    if names[0].lower() not in said and tree.find(exp.Star) is None:
+    mentioned = {one.name.lower() for one in tree.find_all(exp.Identifier)}
+    if names[0].lower() not in mentioned and tree.find(exp.Star) is None:
         return None
-    found = False
+    changed = False
     for mention in list(tree.find_all(exp.Table)):
         alike = [one for one in columns if one.lower() == mention.name.lower()]
         relation = mention.name if mention.name in columns else alike[0] if alike else ""
         if columns.get(relation) and not is_defined_here(mention) and not _is_special(mention):
             mention.replace(_renaming(mention, relation, columns[relation], names))
-            found = True
-    return replace(record, sql=tree.sql(dialect="duckdb")) if found else None
+            changed = True
+    return replace(record, sql=tree.sql(dialect="duckdb")) if changed else None
 
 
 def _is_special(mention: Any) -> bool:

@@ -359,8 +359,8 @@ def _numbered(known: KnownViews, wanted: ViewRecord) -> list[ViewRecord]:
         return [replace(wanted, number=before.number)]
     above = views_above(known, [wanted.name])
     if any(name.lower() in named for name in above):
-        told = ", ".join(name for name in above if name.lower() in named)
-        raise InputError(f"it would stand on {told}, which stands on it", doing=f"defining view {wanted.name!r}")
+        above_it = ", ".join(name for name in above if name.lower() in named)
+        raise InputError(f"it would stand on {above_it}, which stands on it", doing=f"defining view {wanted.name!r}")
     younger = [wanted, *(known.records[name] for name in above)]
     return [replace(one, number=last + 1 + place) for place, one in enumerate(younger)]
 

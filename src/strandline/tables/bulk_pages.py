@@ -182,10 +182,10 @@ class _Standing:
         """Refuses changes that were made from other rows than those that are here."""
         rows, schema = arrived.rows.slice(start, end - start), self._work.schema
         whole = self._work.writer.contents(self.entry) if self._page["whole"] else self.contents
-        found = [whole.find(key) for key in arrived.keys[start:end]]
-        there = [place for place in found if place is not None]
-        places = np.full(len(found), -1, dtype=np.int64)
-        places[[number for number, place in enumerate(found) if place is not None]] = np.arange(len(there))
+        places_of_keys = [whole.find(key) for key in arrived.keys[start:end]]
+        there = [place for place in places_of_keys if place is not None]
+        places = np.full(len(places_of_keys), -1, dtype=np.int64)
+        places[[number for number, place in enumerate(places_of_keys) if place is not None]] = np.arange(len(there))
         before = None
         if BEFORE in rows.column_names:
             before = pa.Table.from_struct_array(rows.column(BEFORE))

@@ -192,10 +192,10 @@ def same_table(table: TableEntry, at: ReadView, other: ReadView) -> TableEntry |
     Two versions may have given one number to two tables since they parted, so of these the name counts too.
     """
     held = other.state.domains
-    found = other.domain(table.domain) if held is None or table.domain in held else None
-    if found is not None and found.name != table.name and at.state.version != other.state.version:
+    there = other.domain(table.domain) if held is None or table.domain in held else None
+    if there is not None and there.name != table.name and at.state.version != other.state.version:
         return None
-    return found
+    return there
 
 
 def changes_of_shapes(

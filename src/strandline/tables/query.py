@@ -81,8 +81,8 @@ class Query:
     def _files(self) -> dict[str, PageFiles]:
         """The tables whose pages DuckDB can read itself."""
         tables = {name: reader for name, reader in self._readers.items() if isinstance(reader, TableReader)}
-        found = {name: files_of_table(reader, self._columns(reader)) for name, reader in tables.items()}
-        return {name: files for name, files in found.items() if files is not None}
+        known = {name: files_of_table(reader, self._columns(reader)) for name, reader in tables.items()}
+        return {name: files for name, files in known.items() if files is not None}
 
     def _computed(self, files: Mapping[str, PageFiles]) -> pa.Table:
         """The result by DuckDB, which reads these files itself and is given the other relations."""

@@ -149,9 +149,9 @@ class TableTransaction:
         number = int(self._tables.open(name).table_id)
         if name.startswith("_") or not self.has_table(WHAT_IFS):
             return
-        found = self.to_arrow(WHAT_IFS, columns=["name"], where='"table" = :number', params={"number": number})
-        if len(found):
-            names = found.column("name").to_pylist()
+        standing = self.to_arrow(WHAT_IFS, columns=["name"], where='"table" = :number', params={"number": number})
+        if len(standing):
+            names = standing.column("name").to_pylist()
             raise InUse(
                 f"what-if{'s' if len(names) > 1 else ''} {', '.join(names)} stand{'' if len(names) > 1 else 's'} on it",
                 doing=f"dropping table {name}",

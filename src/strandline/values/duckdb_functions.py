@@ -86,8 +86,8 @@ def steady_functions(*kinds: str) -> frozenset[str]:
     )
     steady = {name.lower() for (name,) in listed} - _UNSTEADY
     macros = _macros()
-    while found := {name for name, nodes in macros.items() if name not in steady and _calls_only(nodes, steady)}:
-        steady |= found
+    while more := {name for name, nodes in macros.items() if name not in steady and _calls_only(nodes, steady)}:
+        steady |= more
     return frozenset(steady)
 
 

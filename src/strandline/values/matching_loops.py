@@ -36,11 +36,11 @@ def find(old: Any, new: Any, place: Any) -> Any:
         slots[slot] = k
     for k in range(new.shape[0]):
         slot = np.int64((np.uint64(new[k]) * _FACTOR) >> shift)
-        found = -1
+        row = -1
         while slots[slot] >= 0:
             if old[slots[slot]] == new[k]:
-                found = slots[slot]
+                row = slots[slot]
                 break
             slot = (slot + 1) & last
-        place[k] = found
+        place[k] = row
     return True

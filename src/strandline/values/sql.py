@@ -91,15 +91,15 @@ def _mistake(place: dict[str, Any]) -> str:
     """Where the parser stopped, and why, in words of ours."""
     if "col" not in place:
         return ": a quotation mark or a comment is not closed"
-    token, told = place["highlight"], place["description"]
+    token, description = place["highlight"], place["description"]
     line = f"line {place['line']}, " if place["line"] > 1 else ""
     where = f" at {line}position {place['col'] - len(token) + 1}"
-    if told.startswith("Expecting "):
-        return f"{where}: {told.removeprefix('Expecting ')} was expected, not {token!r}"
-    if told.startswith("Required keyword"):
+    if description.startswith("Expecting "):
+        return f"{where}: {description.removeprefix('Expecting ')} was expected, not {token!r}"
+    if description.startswith("Required keyword"):
         return f"{where}: something is missing beside {token!r}"
-    if told.startswith("Expected "):
-        return f"{where}: {told.removeprefix('Expected ').partition(' but ')[0]} was expected after {token!r}"
+    if description.startswith("Expected "):
+        return f"{where}: {description.removeprefix('Expected ').partition(' but ')[0]} was expected after {token!r}"
     return f"{where}: {token!r} was not expected"
 
 

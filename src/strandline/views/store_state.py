@@ -182,8 +182,8 @@ class StoreState:
         values = _filters({keys.column_names[0]: keys.column(0)})
         prefixes = encode_prefixes(keys, reader.schema.key)
 
-        def read(found: tuple[Entry, list[bytes]]) -> pa.Table:
-            entry, beginnings = found
+        def read(place: tuple[Entry, list[bytes]]) -> pa.Table:
+            entry, beginnings = place
             contents = reader.looked_through(entry, needed)
             rows = contents.beginning_with(beginnings)
             if rows is None:

@@ -154,17 +154,17 @@ def _refuse_writes(
     ours = edit.view.find_domain(STORED)
     entries = {name: edit.view.find_domain(name) for name in stored}
     held = {entry.domain: name for name, entry in entries.items() if entry is not None}
-    found = ""
+    written = ""
     for transaction in transactions:
         touched = set(transaction.touched())
         if ours is None or ours.domain not in touched:
-            found = next((held[domain] for domain in touched if domain in held), found)
+            written = next((held[domain] for domain in touched if domain in held), written)
     if any(table.name == WHAT_IFS for table in edit.domains.values()):
         supposed = [one.table for one in what_ifs(edit.preview(), cache).values()]
-        found = next((held[domain] for domain in supposed if domain in held), found)
-    if found:
+        written = next((held[domain] for domain in supposed if domain in held), written)
+    if written:
         raise InputError(
-            f"{found} is a stored view: its rows follow from its query",
-            doing=f"writing to {found}",
+            f"{written} is a stored view: its rows follow from its query",
+            doing=f"writing to {written}",
             hint="Change the tables that it reads, or drop the view",
         )

@@ -260,13 +260,13 @@ def decide(comparison: LevelComparison, resolve: Resolve, doing: str) -> Flags:
 
 def _unresolved(comparison: LevelComparison, left: Flags, doing: str) -> ChangesError:
     names, how = comparison.names(), comparison.conflict[comparison.shown()]
-    told = [
+    changes = [
         f"{names[place][0] if len(names[place]) == 1 else names[place]!r} ({HOW[how[place]]})"
         for place in np.flatnonzero(left)[:_SHOWN]
     ]
     more = f" and {left.sum() - _SHOWN:,} more" if left.sum() > _SHOWN else ""
     return ChangesError(
-        f"the relation below has changed too: {', '.join(told)}{more}",
+        f"the relation below has changed too: {', '.join(changes)}{more}",
         doing=doing,
         hint="See conflicts(), and resolve them with 'ours', 'theirs', or {key: one of these}",
     )
@@ -335,9 +335,9 @@ def _inserted_again(comparison: LevelComparison) -> Numbers:
     new = np.flatnonzero(gone & comparison.live)
     if len(lost) and len(new):
         place = comparison.ours.column(PLACE)
-        found = pc.index_in(place.take(pa.array(lost)), value_set=place.take(pa.array(new)))
-        met = np.asarray(found.is_valid(), dtype=np.bool_)
-        again[lost[met]] = new[np.asarray(found.drop_null(), dtype=np.int64)]
+        positions = pc.index_in(place.take(pa.array(lost)), value_set=place.take(pa.array(new)))
+        met = np.asarray(positions.is_valid(), dtype=np.bool_)
+        again[lost[met]] = new[np.asarray(positions.drop_null(), dtype=np.int64)]
     return again
 
 

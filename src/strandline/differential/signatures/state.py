@@ -192,11 +192,11 @@ def _save_objects(state: SignatureState, url: str) -> SignatureState:
     now = _read_manifest(url).decode()
     old = dt.datetime.now(dt.UTC) - dt.timedelta(days=LEFT_DAYS)
     gone = []
-    for found in list_objects(f"{url}/"):
-        generation = found.url.removeprefix(f"{url}/").partition("/")[0]
-        left = generation in before or (found.modified is not None and found.modified < old)
+    for stored in list_objects(f"{url}/"):
+        generation = stored.url.removeprefix(f"{url}/").partition("/")[0]
+        left = generation in before or (stored.modified is not None and stored.modified < old)
         if _GENERATION.fullmatch(generation) and generation not in now and left:
-            gone.append(found.url)
+            gone.append(stored.url)
     remove_files(gone)
     return saved
 
@@ -305,8 +305,8 @@ def _inside(folder: str, name: str) -> str:
     if is_object_url(folder):
         path, within = f"{folder}/{name}", ".." not in name.split("/") and not name.startswith("/")
     else:
-        found = (Path(folder) / name).resolve()
-        path, within = str(found), found.is_relative_to(Path(folder).resolve())
+        target = (Path(folder) / name).resolve()
+        path, within = str(target), target.is_relative_to(Path(folder).resolve())
     if not within:
         raise FormatError(f"the manifest of {folder} names a file outside of it", doing=_DOING)
     return path

@@ -44,13 +44,13 @@ def _compiled(*signatures: Any) -> Callable[[F], F]:
 
 @_compiled(_I8(_PLANE, _LINE, _I8))
 def find_oldest(nodes: Any, buckets: Any, hashed: Any) -> Any:
-    found = -1
+    oldest = -1
     node = buckets[hashed & (buckets.shape[0] - 1)]
     while node >= 0:
         if nodes[node, HASH] == hashed:
-            found = node
+            oldest = node
         node = nodes[node, CHAIN]
-    return found
+    return oldest
 
 
 @_compiled(types.void(_PLANE, _LINE, _LINE, _I8))

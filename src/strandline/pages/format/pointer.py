@@ -166,8 +166,8 @@ class LogEntry:
     tables: tuple[TableId, ...] = ()
 
     def to_json(self) -> Json:
-        told = [self.commit, self.id, self.when, self.kind, self.message]
-        return [*told, list(self.tables)] if self.tables else told
+        row = [self.commit, self.id, self.when, self.kind, self.message]
+        return [*row, list(self.tables)] if self.tables else row
 
 
 def log_entry_from_json(row: Json) -> LogEntry:

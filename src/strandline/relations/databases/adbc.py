@@ -99,25 +99,25 @@ class AdbcDatabase(Database):
         try:
             with self._connection.cursor() as cursor:
                 try:
-                    told = cursor.adbc_execute_schema(sql)
+                    schema = cursor.adbc_execute_schema(sql)
                 except adbc_driver_manager.NotSupportedError:
                     cursor.execute(sql)
-                    told = cursor.fetch_record_batch().schema
+                    schema = cursor.fetch_record_batch().schema
         except self.errors as error:
             raise self.trouble(error) from None
-        types = {field.name: relation_type(_storage(field.type)) for field in told}
+        types = {field.name: relation_type(_storage(field.type)) for field in schema}
         return [TableColumn(name, type_, type_, kind=str(type_)) for name, type_ in types.items()]
 
     def primary_key(self, table: str, schema: str | None = None) -> tuple[str, ...]:
         place = (schema or "").rpartition(".")[2]
-        for above, found in self._objects("all", table):
-            if found["table_name"] == table and place in ("", above):
-                keys = [one for one in found["table_constraints"] or () if one["constraint_type"] == "PRIMARY KEY"]
+        for above, listed in self._objects("all", table):
+            if listed["table_name"] == table and place in ("", above):
+                keys = [one for one in listed["table_constraints"] or () if one["constraint_type"] == "PRIMARY KEY"]
                 return tuple(keys[0]["constraint_column_names"]) if keys else ()
         return ()
 
     def tables(self) -> list[str]:
-        return sorted({str(found["table_name"]) for _, found in self._objects("tables")})
+        return sorted({str(listed["table_name"]) for _, listed in self._objects("tables")})
 
     def _objects(self, depth: str, table: str | None = None) -> list[tuple[str, dict[str, Any]]]:
         """Tables with their schemas' names; none where the driver does not tell."""
@@ -127,10 +127,10 @@ class AdbcDatabase(Database):
             self.end_reading()
             return []
         return [
-            (schema["db_schema_name"] or "", found)
+            (schema["db_schema_name"] or "", listed)
             for catalog in catalogs
             for schema in catalog["catalog_db_schemas"] or ()
-            for found in schema["db_schema_tables"] or ()
+            for listed in schema["db_schema_tables"] or ()
         ]
 
     def begin_reading(self, snapshot: str | None = None) -> None:

@@ -85,7 +85,7 @@ def parse_address(url: str, table: str | None = None) -> Address:
     try:
         return written_as(_parsed(text, table), url, values, table)
     except InputError as error:
-        record = {name: with_names(told, values) for name, told in error.to_json().items()}
+        record = {name: with_names(words, values) for name, words in error.to_json().items()}
         raise StrandlineError.from_json(record) from None
 
 
@@ -191,13 +191,13 @@ def _parts(kind: str, url: str) -> tuple[tuple[str, ...], str, str]:
 def _of_driver(url: str) -> tuple[tuple[str, ...], str, str]:
     """`adbc:DRIVER:URI`: what is shown has neither a password nor what follows a `?`, which may be anything."""
     location = url.partition("#")[0]
-    found = _DRIVER.fullmatch(location)
-    if found is None:
+    parts = _DRIVER.fullmatch(location)
+    if parts is None:
         raise InputError("it names no driver", doing="reading the address of a table", hint="Say adbc:DRIVER:URI#table")
-    values = [value for name, value in parse_qsl(found["query"] or "") if _SECRET.search(name)]
-    given = [unquote(found["password"] or ""), *values]
-    login = f"{found['user']}@" if found["user"] is not None else ""
-    shown = f"adbc:{found['driver']}:{found['scheme'] or ''}{login}{found['rest']}"
+    values = [value for name, value in parse_qsl(parts["query"] or "") if _SECRET.search(name)]
+    given = [unquote(parts["password"] or ""), *values]
+    login = f"{parts['user']}@" if parts["user"] is not None else ""
+    shown = f"adbc:{parts['driver']}:{parts['scheme'] or ''}{login}{parts['rest']}"
     return tuple(secret for secret in given if len(secret) >= SHORTEST_SECRET), location, shown
 
 
@@ -221,14 +221,14 @@ def _table(named: str, kind: str, shown: str) -> tuple[str | None, str]:
         raise InputError("it names no table", doing=f"reading {shown}", hint="Put the table's name behind a #")
     if kind not in QUOTING:
         return None, named
-    found = (_SCHEMA_AND_TABLE if kind in DOTTED else _ONE_NAME).fullmatch(named)
-    if found is None:
+    parts = (_SCHEMA_AND_TABLE if kind in DOTTED else _ONE_NAME).fullmatch(named)
+    if parts is None:
         raise InputError(
             f"{named} is no name of a table",
             doing=f"reading {shown}",
             hint='Put a name that has dots or quotes into double quotes, as in SQL: #"a.b", #schema."t.x"',
         )
-    schema, name = found["schema"] if kind in DOTTED else None, found["table"]
+    schema, name = parts["schema"] if kind in DOTTED else None, parts["table"]
     return _unquoted(schema) if schema else None, _unquoted(name)
 
 

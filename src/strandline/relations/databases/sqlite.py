@@ -77,7 +77,9 @@ class SqliteDatabase(Database):
     def query_columns(self, sql: str) -> list[tuple[str, str]]:
         """A query declares no types: they are those of the values, which are all looked at."""
         kinds = self._kinds([row[0] for row in self._described(sql)], f"({sql}) AS q")
-        return [(name, UNKNOWN if found in (None, "null") else _declared(found)) for name, found in kinds.items()]
+        return [
+            (name, UNKNOWN if declared in (None, "null") else _declared(declared)) for name, declared in kinds.items()
+        ]
 
     def _kinds(self, names: Sequence[str], source: str) -> dict[str, str]:
         """The storage classes of the values of each of these columns."""

@@ -320,7 +320,7 @@ def _format_of_prefix(url: str) -> str | None:
     root = url.rstrip("/")
     if list_objects(f"{root}/_delta_log/"):
         return "delta"
-    named = any(found.url.endswith(".metadata.json") for found in list_objects(f"{root}/metadata/"))
+    named = any(one.url.endswith(".metadata.json") for one in list_objects(f"{root}/metadata/"))
     return "iceberg" if named else None
 
 

@@ -97,16 +97,16 @@ def _newest_after(name: str, metadata: str) -> str:
 
 def _metadata_object(url: str) -> str:
     """The same in an object store."""
-    found = {each.url.rpartition("/")[2]: each for each in list_objects(f"{url.rstrip('/')}/metadata/")}
-    if "version-hint.text" in found:
-        with open_version(found["version-hint.text"].url)[0] as file:
+    objects = {each.url.rpartition("/")[2]: each for each in list_objects(f"{url.rstrip('/')}/metadata/")}
+    if "version-hint.text" in objects:
+        with open_version(objects["version-hint.text"].url)[0] as file:
             for candidate in _hinted(file.read().decode().strip()):
-                if candidate.endswith(".metadata.json") and candidate in found:
-                    return found[candidate].url
-    named = [name for name in found if name.endswith(".metadata.json")]
+                if candidate.endswith(".metadata.json") and candidate in objects:
+                    return objects[candidate].url
+    named = [name for name in objects if name.endswith(".metadata.json")]
     if not named:
         raise _no_metadata(url)
-    return found[max(named, key=lambda name: (metadata_number(name), str(found[name].modified), name))].url
+    return objects[max(named, key=lambda name: (metadata_number(name), str(objects[name].modified), name))].url
 
 
 def _hinted(named: str) -> tuple[str, ...]:
@@ -145,8 +145,8 @@ def _settings() -> dict[str, str]:
         "s3.secret-access-key": ("AWS_SECRET_ACCESS_KEY",),
         "s3.session-token": ("AWS_SESSION_TOKEN",),
     }
-    found = {name: [os.environ[key] for key in keys if os.environ.get(key)] for name, keys in names.items()}
-    return {name: values[0] for name, values in found.items() if values}
+    values_of = {name: [os.environ[key] for key in keys if os.environ.get(key)] for name, keys in names.items()}
+    return {name: values[0] for name, values in values_of.items() if values}
 
 
 def _snapshot(table: Any, name: str, version: int | dt.datetime | None) -> int | None:
@@ -161,14 +161,14 @@ def _snapshot(table: Any, name: str, version: int | dt.datetime | None) -> int |
 
 
 def _snapshot_at(table: Any, name: str, when: dt.datetime) -> int:
-    found = table.snapshot_as_of_timestamp(int(when.timestamp() * 1000))
-    if found is None:
+    snapshot = table.snapshot_as_of_timestamp(int(when.timestamp() * 1000))
+    if snapshot is None:
         raise NotFound(
             f"at {when.isoformat()} there was no snapshot",
             doing=f"reading the Iceberg table {name}",
             hint="Give a later time, or a snapshot's id",
         )
-    return int(found.snapshot_id)
+    return int(snapshot.snapshot_id)
 
 
 def _is_plain(task: Any, projection: Any, table: Any) -> bool:

@@ -109,8 +109,8 @@ def _study(file: DataFile, decimals: pa.Schema) -> tuple[pa.Schema, list[_Piece]
         _check_utf8(path, line, chunk)
         table = _parse(path, line, chunk, parse)
         pieces.append(_Piece(start, len(chunk), line, table.num_rows))
-        found = pa.schema([pa.field(field.name, _text_for_times(field.type)) for field in table.schema])
-        schemas[f"{path} (from line {line})"] = found
+        schema = pa.schema([pa.field(field.name, _text_for_times(field.type)) for field in table.schema])
+        schemas[f"{path} (from line {line})"] = schema
         if len(schemas) > 1:
             schemas = {path: one_schema(schemas, union_by_name=True)}
     return next(iter(schemas.values()), pa.schema([])), pieces

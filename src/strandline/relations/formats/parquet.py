@@ -215,8 +215,8 @@ def _metadata(path: str, *_version: str | int | None) -> pq.FileMetaData:
 def _open_source(path: str, mark: str | None) -> tuple[pa.NativeFile, tuple[str | int | None, ...]]:
     """A file for pyarrow, on disk or at a URL, with what tells this version of it from others."""
     if is_object_url(path):
-        file, found = open_version(path, mark)
-        return pa.PythonFile(file, mode="r"), (found,)
+        file, version = open_version(path, mark)
+        return pa.PythonFile(file, mode="r"), (version,)
     check_mark(path, mark)
     stat = os.stat(path)
     return pa.OSFile(path), (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)

@@ -245,20 +245,20 @@ class ViewSource:
             eager=context.segments is not None,
             obstacle="" if isinstance(changed, int) else changed,
         )
-        told = explain(facts, record.measured)
+        explanation = explain(facts, record.measured)
         if context.as_of is not None and position is not None:
             choice = Choice(DEFERRED, ("it reads the clock, which moves between commits",))
-            told = replace(told, as_of=position.instant or None, maintain=choice)
-        return self._under_policy(told)
+            explanation = replace(explanation, as_of=position.instant or None, maintain=choice)
+        return self._under_policy(explanation)
 
-    def _under_policy(self, told: Explanation) -> Explanation:
+    def _under_policy(self, explanation: Explanation) -> Explanation:
         """What a refresh does where the view's policy decides."""
-        told = replace(told, policy=self.method, why=self._regenerated or told.why)
+        explanation = replace(explanation, policy=self.method, why=self._regenerated or explanation.why)
         if self.method == FULL:
-            return replace(told, method=FULL, why=f"the view's refresh policy is {FULL}")
-        if self.method == STRICT and (self._regenerated or told.method != DIFFERENCE):
-            return replace(told, method=REFUSED)
-        return told
+            return replace(explanation, method=FULL, why=f"the view's refresh policy is {FULL}")
+        if self.method == STRICT and (self._regenerated or explanation.method != DIFFERENCE):
+            return replace(explanation, method=REFUSED)
+        return explanation
 
     def verify(self, replica: CopyTarget) -> Verification:
         doing = f"verifying {self.context.record.name!r}"
@@ -344,8 +344,8 @@ class ViewPlan:
         expire(context.host, context.known, but=record.name)
         if checksum is None:
             return ""
-        told = unequal(replica, state.definition, checksum, held)
-        return told if told and replica.state() == state else ""  # else it is another content by now
+        difference = unequal(replica, state.definition, checksum, held)
+        return difference if difference and replica.state() == state else ""  # else it is another content by now
 
     def _checksum(self) -> ContentChecksum | None:
         """What the copy should hold now: of all rows, or what it should hold before with the difference added."""

@@ -63,8 +63,8 @@ class DeltaFolder(LakeFolder):
             hint="Remove the folder and replicate again",
         )
 
-    def _rows(self, path: str, told: int | None) -> int:
-        return pq.read_metadata(self._file(FolderPart(path, 0))).num_rows if told is None else told
+    def _rows(self, path: str, counted: int | None) -> int:
+        return pq.read_metadata(self._file(FolderPart(path, 0))).num_rows if counted is None else counted
 
     def _columns_of(self, schema: pa.Schema) -> list[tuple[str, str]]:
         return _described(Schema.from_arrow(schema))

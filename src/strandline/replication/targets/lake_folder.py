@@ -90,8 +90,8 @@ class LakeFolder(ParquetFolder):
         newest = self._newest()
         if newest is None:
             return None
-        found = os.stat(newest)
-        mark = (newest, found.st_ino, found.st_mtime_ns)
+        facts = os.stat(newest)
+        mark = (newest, facts.st_ino, facts.st_mtime_ns)
         if self._seen is None or self._seen[0] != mark:
             self._seen = (mark, self._look())
         return self._seen[1]

@@ -91,11 +91,11 @@ def _core_lines(core: ViewDefinition, work: Work) -> Iterator[str]:
 
 def _by_clock(core: ViewDefinition) -> str:
     """How the rows are found that the clock moves."""
-    found = [passage(core, one.alias, ("", "")) for one in core.occurrences if one.relation == CLOCK]
+    passages = [passage(core, one.alias, ("", "")) for one in core.occurrences if one.relation == CLOCK]
     computed = {one.alias for one in core.occurrences if one.relation in core.operators}
-    if not all(one is not None and one.pages and one.alias not in computed for one in found):
+    if not all(one is not None and one.pages and one.alias not in computed for one in passages):
         return "where the clock moves all rows are looked through"
-    columns = dict.fromkeys(name for one in found if one is not None for name in one.pages)
+    columns = dict.fromkeys(name for one in passages if one is not None for name in one.pages)
     return f"rows that the clock passes are found by the order of {', '.join(columns)}"
 
 
