@@ -183,7 +183,7 @@ def test_ctrl_c_while_a_copy_is_refreshed_stops_the_run_and_is_no_copy_that_fail
     shop.write(FILE)
     night(shop, 1)
     with monkeypatch.context() as patched:
-        patched.setattr(finish, "refresh_copy", stopped)
+        patched.setattr(finish, "copy_of", stopped)
         with pytest.raises(Cancelled):
             shop.run()
     assert [run["kind"] for run in shop.pipeline().history(9)] == ["Cancelled"]

@@ -76,7 +76,7 @@ class DiffRun:
 
 @dataclass(frozen=True)
 class NextState:
-    """Signatures of the new side, in the spool, and the folder that they shall go to.
+    """Signatures of the new side, in the spool, and the folder that they go to.
 
     `lock` holds the state that stands there, from before it was read, so that no other run answers from it meanwhile.
     """

@@ -29,7 +29,7 @@ class PackLocation:
 
 
 class DumpChain:
-    """Dumps that build upon each other; the last one is the wanted one. Parts of the index are read once, on demand."""
+    """Dumps that stand on each other; the last one is the wanted one. Parts of the index are read once, on demand."""
 
     def __init__(self, target: Target, entries: Sequence[DumpEntry], manifests: Sequence[DumpManifest]) -> None:
         self._target = target
@@ -52,7 +52,7 @@ class DumpChain:
         return key in self.last.states and covers(self.last.states[key], held)
 
     def states_from(self, key: StateKey | None) -> Iterator[RecordedState]:
-        """A recorded state, the one that it builds upon, and so on."""
+        """A recorded state, the one that it stands on, and so on."""
         while key is not None:
             state = self._find_recorded(key)[1]
             yield state

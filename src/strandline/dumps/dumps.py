@@ -152,17 +152,16 @@ def draw(entries: Sequence[DumpEntry], zone: dt.tzinfo | None = None) -> Iterato
             yield f"store {store}"
         own = [one for one in complete if one.store == store]
         for root in [one for one in own if one.parent not in ids]:
-            missing = root.parent is not None
-            yield from _branch(root, own, "", "", zone, " · its parent is MISSING" if missing else "")
+            line, *others = _branch(root, own, "", "", zone)
+            yield line if root.parent is None else f"{line} · its parent is MISSING"
+            yield from others
     for one in entries:
         if not one.complete:
             what = "incomplete: the next dump goes on with it" if one.state == BEGUN else "being deleted"
             yield f"✗ {_when(one, zone)}  L{one.level}  {one.id}  {what}"
 
 
-def _branch(
-    one: DumpEntry, all_: Sequence[DumpEntry], first: str, rest: str, zone: dt.tzinfo | None, remark: str = ""
-) -> Iterator[str]:
+def _branch(one: DumpEntry, all_: Sequence[DumpEntry], first: str, rest: str, zone: dt.tzinfo | None) -> Iterator[str]:
     children = [other for other in all_ if other.parent == one.id]
     alone = "the last one" if one is all_[-1] else "nothing on it, could be deleted"
     standing = f"{len(children)} on it" if children else alone
@@ -171,7 +170,7 @@ def _branch(
     scope = "" if str(one.scope) == "the whole store" else f" · {one.scope}"
     yield (
         f"{first}● {_when(one, zone)}  L{one.level}{kind}  {byte_count(one.bytes)} in {pages}  {one.id}  "
-        f"{standing}{scope}{remark}"
+        f"{standing}{scope}"
     )
     for child in children:
         last = child is children[-1]

@@ -36,7 +36,7 @@ class DumpSource(Protocol):
 
 @dataclass(slots=True)
 class DumpPlan:
-    """The states to record with their changes, each after those it builds upon; and the pages to copy, by name."""
+    """The states to record with their changes, each after those it stands on; and the pages to copy, by name."""
 
     recorded: list[RecordedState] = field(default_factory=list)
     changes: list[StateChanges] = field(default_factory=list)
@@ -102,7 +102,7 @@ def agrees_with_chain(
     source: DumpSource, versions: Sequence[VersionFacts], states: Mapping[StateKey, TableSet], chain: DumpChain
 ) -> bool:
     """Whether each state has, of what did not change since the nearest state of a chain before it, just what that one
-    has: the same tables, and the same entries, which name their pages with checksums. Then a dump upon the chain is
+    has: the same tables, and the same entries, which name their pages with checksums. Then a dump on the chain is
     right, whatever happened in between. It walks whole page tables.
     """
     lineage = Lineage(versions)
@@ -139,7 +139,7 @@ class _Planner:
         self._lineage = lineage
         self._parent = parent
         self.plan = DumpPlan()
-        # States that the next one may build upon: those of the parent, and those recorded so far.
+        # States that the next one may stand on: those of the parent, and those recorded so far.
         self._known: dict[StateKey, TableSet] = dict(parent.last.states) if parent is not None else {}
         self._recorded: dict[StateKey, RecordedState] = {}
 
@@ -197,7 +197,7 @@ class _Planner:
                 yield header, after
 
     def _states_from(self, key: StateKey | None) -> Iterator[RecordedState]:
-        """A recorded state, the one that it builds upon, and so on, through this dump and the chain of its parent."""
+        """A recorded state, the one that it stands on, and so on, through this dump and the chain of its parent."""
         while key is not None and key in self._recorded:
             yield self._recorded[key]
             key = self._recorded[key].pred

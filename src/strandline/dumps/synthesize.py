@@ -20,7 +20,7 @@ from strandline.pages import PageRef
 
 
 def synthesize(target: Target, at: RestorePoint = None) -> Dump:
-    """A level 0 that holds what the dump at `at` holds; later dumps may build upon it as upon any other."""
+    """A level 0 that holds what the dump at `at` holds; later dumps may stand on it as on any other."""
     started = time.monotonic()
     catalog = require_catalog(target.storage)
     target.check_key(catalog)

@@ -3,7 +3,7 @@
     dump                     what users call                                             dumps.py
     take_dump                checks the request; tries again after what others did meanwhile
       StoreSnapshot          holds the store still: a snapshot of each version           store_snapshot.py
-      choose_parent          the dump of a lower level that this one is built upon
+      choose_parent          the dump of a lower level that this one stands on
       plan_dump              which states are new to the parent                          plan.py
         pages_to_copy        which of their pages are copied
       DumpWriter             announces the dump in the catalog                           write_dump.py

@@ -129,14 +129,18 @@ def _walk_node(scan: StoreScan, state: SnapshotRecord, ref: NodeRef, place: Plac
             scan.misdated.append((ref.name, f"sums to {node.sums()}, its parent says {ref.sums}"))
         for slot, item in node.slots.items():
             number = node.first + (slot << (7 * node.level))
-            _walk_item(scan, state, item, ref, (node.domain, node.level, number), where)
+            if _changed(item) > ref.born:
+                dated = f"was made by {ref.born}, its part by {_changed(item)}"
+                scan.misdated.append((f"{where}: {ref.name}", dated))
+            _walk_item(scan, state, item, (node.domain, node.level, number), where)
 
 
-def _walk_item(scan: StoreScan, state: SnapshotRecord, item: Item, parent: NodeRef, place: Place, where: str) -> None:
+def _changed(item: Item) -> int:
+    return item.born if isinstance(item, NodeRef) else item.changed
+
+
+def _walk_item(scan: StoreScan, state: SnapshotRecord, item: Item, place: Place, where: str) -> None:
     domain, level, number = place
-    changed = item.born if isinstance(item, NodeRef) else item.changed
-    if changed > parent.born:
-        scan.misdated.append((f"{where}: {parent.name}", f"was made by {parent.born}, its part by {changed}"))
     if isinstance(item, NodeRef):
         _walk_node(scan, state, item, (domain, level - 1, number), where)
         return
@@ -148,8 +152,8 @@ def _walk_item(scan: StoreScan, state: SnapshotRecord, item: Item, parent: NodeR
         domain = item.domain
     for kind, page in enumerate(_placed(item), start=1):
         if page is not None:
-            if page.born > changed:
-                scan.misdated.append((page.name, f"born at {page.born}, its entry changed at {changed}"))
+            if page.born > item.changed:
+                scan.misdated.append((page.name, f"born at {page.born}, its entry changed at {item.changed}"))
             _check_page(scan, page, (domain, -kind, number), where)
 
 

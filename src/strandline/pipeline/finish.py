@@ -24,7 +24,7 @@ from strandline.pipeline.journal import Journal, Step
 from strandline.pipeline.settings import DumpSettings, ReplicaSettings, ViewSettings
 from strandline.pipeline.step import PipelineContext, Stages, sweep_signatures
 from strandline.relations import Address
-from strandline.replication import Position
+from strandline.replication import Copy, Position
 from strandline.store import Store, ViewListing, order_of_views
 
 
@@ -90,29 +90,28 @@ def is_as_declared(view: ViewSettings, known: ViewListing) -> bool:
     return present == declared and (known.stored, known.target_lag) == (view.stored, view.target_lag)
 
 
-def refresh_copy(
-    store: Store, replica: ReplicaSettings, name: str, address: Address, last: Mapping[str, Any] | None, runner: str
-) -> dict[str, Any]:
-    """Brings a copy, called `name` in the store, up to date, by what changed since its own position.
-
-    The result is what the journal records; `last` is that of the last refresh, with the sizes of earlier ones.
-    """
+def copy_of(store: Store, replica: ReplicaSettings, name: str, address: Address, runner: str) -> tuple[Copy, bool]:
+    """The copy, called `name` in the store, as the settings want it; and whether it is new."""
     before = {copy.name: copy.record for copy in store.copies()}.get(name)
     there = None if before is None else (before.view, before.target, before.target_lag)
     if there == (replica.of, address.shown, replica.target_lag):
-        copy = store.copy(name, address)
-    else:
-        lag = "none" if replica.target_lag is None else replica.target_lag
-        copy = store.view(replica.of).replicate(address, name=name, target_lag=lag, runner=runner)
-    if before is not None:
-        # `auto` is what the view's own policy says.
-        sent = copy.refresh(None if replica.method == AUTO else replica.method, runner=runner)
-        result = {"method": sent.method, "messages": sent.messages, "bytes": sent.bytes, "why": sent.why}
-        result |= {"seconds": round(sent.seconds, 3), "position": sent.position}
-    else:
-        taken = copy.record.taken
-        result = {**copy.record.last, "why": "the copy is new", "position": None if taken is None else taken.commit}
-    return {**result, **_against_everything(result, copy.record.held, last or {})}
+        return store.copy(name, address), False
+    lag = "none" if replica.target_lag is None else replica.target_lag
+    return store.view(replica.of).replicate(address, name=name, target_lag=lag, runner=runner), before is None
+
+
+def _refreshed(copy: Copy, method: str, runner: str) -> dict[str, Any]:
+    """What the journal records of a refresh, by what changed since the copy's own position."""
+    # `auto` is what the view's own policy says.
+    sent = copy.refresh(None if method == AUTO else method, runner=runner)
+    result = {"method": sent.method, "messages": sent.messages, "bytes": sent.bytes, "why": sent.why}
+    return {**result, "seconds": round(sent.seconds, 3), "position": sent.position}
+
+
+def _first_content(copy: Copy) -> dict[str, Any]:
+    """What the journal records of a copy that was made just now."""
+    taken = copy.record.taken
+    return {**copy.record.last, "why": "the copy is new", "position": None if taken is None else taken.commit}
 
 
 def _against_everything(result: Mapping[str, Any], rows: int, last: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,8 +207,10 @@ def _refresh(
     context: PipelineContext, step: Step, replica: ReplicaSettings, last: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     address = context.secrets.address(replica.to, f"opening the copy {replica.name!r}")
-    name = f"{context.settings.name}.{replica.name}"
-    return {**refresh_copy(context.store, replica, name, address, last, context.options.runner), "step": step.number}
+    name, runner = f"{context.settings.name}.{replica.name}", context.options.runner
+    copy, is_new = copy_of(context.store, replica, name, address, runner)
+    result = _first_content(copy) if is_new else _refreshed(copy, replica.method, runner)
+    return {**result, **_against_everything(result, copy.record.held, last or {}), "step": step.number}
 
 
 def dump_places(context: PipelineContext, dump: DumpSettings) -> tuple[str, str | None]:

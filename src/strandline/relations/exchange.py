@@ -23,7 +23,7 @@ sort 0.004 s, taking rows 0.045 s, writing them in 16 buckets:
 
 By hash, rows of one scan keep their order within a bucket, and scans keep theirs.
 
-What shall run where rows meet asks `run_exchanged` (in `shuffle`), which does all this by Spark's shuffle instead where
+What is to run where rows meet asks `run_exchanged` (in `shuffle`), which does all this by Spark's shuffle instead where
 workers and driver share no folder, or where rows come from a DataFrame.
 """
 
@@ -50,7 +50,7 @@ Key: TypeAlias = Sequence[str] | Mapping[str, pa.DataType]
 
 @dataclass(frozen=True)
 class ExchangeSide:
-    """Rows of `schema` that shall meet others by `key`: those of scans, or those of a Spark DataFrame."""
+    """Rows of `schema` that are to meet others by `key`: those of scans, or those of a Spark DataFrame."""
 
     schema: pa.Schema
     key: Key

@@ -121,7 +121,7 @@ MARK = '<svg viewBox="0 0 38 16" aria-hidden="true"><path d="M2 10c4-7 8-7 12 0s
 def strip(where: Positions) -> str:
     """The strip: inserts and updates stand above the line, deletes hang below it; one group for each bucket.
 
-    Heights grow with the square root of the counts, so that a flood at one place does not hide the ripples elsewhere.
+    Heights grow with the square root of the counts, so that many changes at one place do not hide few elsewhere.
     """
     count = len(where.inserted)
     above = max((math.sqrt(i + u) for i, u in zip(where.inserted, where.updated, strict=True)), default=0.0)

@@ -44,7 +44,7 @@ class WriteMode(Enum):
     UPSERT = "upsert"
     """What comes wins."""
     OVERWRITE = "overwrite"
-    """What comes is all that the table shall hold."""
+    """What comes is all that the table will hold."""
 
 
 _CACHE_BYTES = 64 << 20

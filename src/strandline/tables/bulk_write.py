@@ -422,7 +422,7 @@ class LargeWrites:
         return rows
 
     def put(self, pending: PendingWrites, source: RowSource, mode: WriteMode, doing: str) -> int:
-        """Rows inserted, upserted, or all that the table shall hold. How many changed."""
+        """Rows inserted, upserted, or all that the table will hold. How many changed."""
         # What does not fit is said before any work is done.
         fitted(no_rows(source.schema), pending.schema, doing)
         arrivals = source.arrivals(doing)

@@ -83,7 +83,7 @@ class _Chunk:
         return memoryview(self.file)[self.start : self.start + _value(self.meta, _CHUNK_COMPRESSED)]
 
     def move(self, place: int) -> None:
-        """It shall begin there."""
+        """It is to begin there."""
         shift = place - self.start
         for number in {_DATA_PAGE, _DICTIONARY_PAGE} & {*self.meta}:
             _set(self.meta, number, _value(self.meta, number) + shift)

@@ -99,7 +99,7 @@ class PageIO:
 class EncodedPage:
     """A page that is encoded and not written yet: an overlay over `base`, or without it a base page of its own.
 
-    `data` is None where no overlay is needed. `decoded` is set when the cache shall remember it.
+    `data` is None where no overlay is needed. `decoded` is set when the cache is to remember it.
     """
 
     data: bytes | None
@@ -192,7 +192,7 @@ class PageWriter:
         return EncodedPage(data, size, resolved.count, (least, greatest), live_base(entry), decoded)
 
     def write(self, page: EncodedPage) -> Draft:
-        """Store a page; what the directory shall say of it."""
+        """Store a page; what the directory will say of it."""
         stored = None if page.data is None else self._io.write(page.data, page.size)
         if stored is not None and page.decoded is not None:
             self._io.cache.remember(stored, self._schema, page.decoded)
@@ -240,7 +240,7 @@ def resolve(contents: PageContents, count: int, delta: Delta) -> ResolvedDelta:
     present = contents.rows_of(delta.keys)
     explicit, standing = delta.rows[put], present[put]
     rows = np.where(explicit >= 0, explicit, np.where(explicit == FRESH, NONE, standing))
-    # What stands under a changed key goes, unless it is the very row that shall stand there.
+    # What stands under a changed key goes, unless it is the very row that is to stand there.
     leaving = present[present != NONE]
     moving = explicit[(explicit >= 0) & (explicit != standing)]
     if len(put) == len(delta) and not len(moving) and not bool(np.any(explicit == FRESH)):

@@ -1,7 +1,7 @@
 """What a transaction is going to do to one table: its own writes, kept apart until it commits (section 2.2).
 
 `PendingWrites` collects them, net by key, and hands them to the commit batch as a `Delta`: one entry for each key,
-which says what row shall stand under it, or that none shall. The row that stands there already keeps its number; an
+which says what row will stand under it, or that none will. The row that stands there already keeps its number; an
 explicit number comes with a row whose key changed.
 
 Deleting a key and putting a row under it again, in one transaction, is an update, so the new row takes over the number
@@ -53,7 +53,7 @@ class RowChange(Protocol):
 class Delta:
     """Changes in order of their keys.
 
-    `live[i]` is the position in `images` of the row that shall stand under `keys[i]`, or −1 when none shall; without
+    `live[i]` is the position in `images` of the row that will stand under `keys[i]`, or −1 when none will; without
     `live` every key has the row of its own position. `rows[i]` is the row's number where it is known, else `NONE` or
     `FRESH`.
     `images` has the table's columns without `_row`.
@@ -269,14 +269,14 @@ class PendingWrites:
     taken: int = 0
 
     def put(self, keys: Sequence[bytes], rows: pa.Table, numbers: Sequence[int] | None = None) -> None:
-        """Rows that shall stand under these keys. Without numbers they take over those of the rows before them."""
+        """Rows that will stand under these keys. Without numbers they take over those of the rows before them."""
         chunk = len(self.images)
         self.images.append(rows)
         given = self._numbers(keys) if numbers is None else numbers
         self.net.update(zip(keys, zip(repeat(chunk), range(len(keys)), given), strict=False))
 
     def delete(self, keys: Sequence[bytes], numbers: Sequence[int] | None = None) -> None:
-        """No row shall stand under these keys; `numbers` are those of the rows that do."""
+        """No row will stand under these keys; `numbers` are those of the rows that do."""
         given = self._numbers(keys) if numbers is None else numbers
         self.net.update(zip(keys, zip(repeat(NONE), repeat(NONE), given), strict=False))
 

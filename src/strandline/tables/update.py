@@ -58,7 +58,7 @@ class ValueDecision:
 
 
 def overwrite(group: Positions, standing: Flags, counts: Positions) -> ValueDecision:
-    """The table shall hold what comes, each row as often: nothing is removed that comes again."""
+    """The table will hold what comes, each row as often: nothing is removed that comes again."""
     net = np.zeros(len(group), dtype=np.int64)
     np.add.at(net, group, np.where(standing, -1, counts))
     gone = standing & (_ranks(group, standing) < -net[group])
@@ -90,7 +90,7 @@ def _ranks(group: Positions, among: Flags) -> Positions:
 
 @dataclass(frozen=True)
 class Assignments:
-    """What columns shall hold: expressions over a row, and plain values. Checked when made."""
+    """What columns will hold: expressions over a row, and plain values. Checked when made."""
 
     expressions: Mapping[str, TableExpression]
     values: Mapping[str, pa.Array]

@@ -140,7 +140,7 @@ def upsert(opened: OpenWhatIf, rows: Any) -> int:
 
 
 def _put(opened: OpenWhatIf, rows: pa.Table, bounds: KeyBounds) -> None:
-    """Rows that shall stand under their keys."""
+    """Rows that will stand under their keys."""
     standing, mine, chosen = _standing(opened, rows, bounds)
     rest = np.ones(len(rows), dtype=np.bool_)
     rest[mine] = False
