@@ -384,7 +384,7 @@ def _fetched(old: Input, new: Input, comparison: Comparison, options: DiffOption
     if len(tables) == 2:
         share_state(*tables)
     try:
-        unequal = _unequal_rows(old, new, comparison, options) if len(tables) == 2 else None
+        unequal = _unequal_rows(old, new, comparison, options)
         if unequal is not None:
             return Fetched(replace(old, relation=unequal.old), replace(new, relation=unequal.new), unequal.equal)
         fetched = {}
@@ -400,11 +400,11 @@ def _fetched(old: Input, new: Input, comparison: Comparison, options: DiffOption
 
 def _unequal_rows(old: Input, new: Input, comparison: Comparison, options: DiffOptions) -> UnequalRows | None:
     """What checksums inside the databases leave to compare; None where all rows are wanted, or have to be read."""
+    if not (isinstance(old.relation, DatabaseRelation) and isinstance(new.relation, DatabaseRelation)):
+        return None
     whole = options.save_state or options.keep_sorted or options.verify or options.where
     if whole or options.algorithm != "auto" or options.duplicates != "error":
         return None
-    assert isinstance(old.relation, DatabaseRelation)
-    assert isinstance(new.relation, DatabaseRelation)
     names = [old.file_names(), new.file_names()]
     columns = [(names[0][name], names[1][name]) for name in new.side.names if name in names[0]]
     key = [(names[0][name], names[1][name]) for name in comparison.key]

@@ -55,7 +55,7 @@ from strandline.pages.read_view import ReadView, State
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a logical page shall hold: an entry without its number and commit."""
+    """What a logical page will hold: an entry without its number and commit."""
 
     base: PageRef
     overlay: PageRef | None = None
@@ -174,7 +174,7 @@ class TableEdit:
                 yield entry
 
     def changed(self) -> Iterator[tuple[Entry | None, Entry | None]]:
-        """The data pages edited so far: as they were and as they shall be, None where there is none."""
+        """The data pages edited so far: as they were and as they will be, None where there is none."""
         for number, entry in sorted(self._pending.items()):
             old = self._old(number)
             before, after = (None if one is None or one.base is None or one.directory else one for one in (old, entry))

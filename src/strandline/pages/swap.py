@@ -62,7 +62,7 @@ class Current:
 
 @dataclass(frozen=True, slots=True)
 class SwapPlan:
-    """What a swap shall put in place; `SwapAttempt.write` adds its id, its log entry and the freed objects."""
+    """What a swap puts in place; `SwapAttempt.write` adds its id, its log entry and the freed objects."""
 
     pointer: Pointer
     kind: str
