@@ -22,6 +22,7 @@ from strandline.pipeline.places import located
 from strandline.relations import ReadOptions, kind_of
 from strandline.replication import BASE_DIALECTS
 from strandline.storage import absolute
+from strandline.values import seconds_of
 from strandline.views import MAINTAIN, POLICIES
 
 DETECTORS = ("auto", "store", "signatures", "annotated")
@@ -138,7 +139,6 @@ class PipelineSettings:
 
 
 T = TypeVar("T")
-_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _TOP = ("name", "store", "work", "snapshot", "keep", "sources", "views", "replicas", "dumps", "notify")
 _SOURCE = (
     *("from", "key", "table", "pick", "detect", "drift", "guards"),
@@ -166,12 +166,12 @@ def duration(text: str) -> float:
     >>> duration("36h"), duration("90s")
     (129600.0, 90.0)
     """
-    match = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]+)\s*", text)
-    if not match or match[2] not in _SECONDS or match[1].count(".") > 1 or not float(match[1]):
+    seconds = seconds_of(text) if text.strip()[-1:].isalpha() else None  # a number alone may be meant in any unit
+    if not seconds:
         raise InputError(
             f"{text!r} is no duration", doing="reading a duration", hint="Say for example 90s, 30m, 36h, 2d"
         )
-    return float(match[1]) * _SECONDS[match[2]]
+    return seconds
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ from strandline.values.sql import (
     quoted_text,
     translated,
 )
-from strandline.values.text import TextGuess, convert_text, guess_type
+from strandline.values.text import TextGuess, convert_text, guess_type, seconds_of
 from strandline.values.type_unification import (
     Incomparable,
     common_type,
@@ -146,6 +146,7 @@ __all__ = [
     "row_signatures",
     "scheme_of",
     "second_seed",
+    "seconds_of",
     "signature",
     "spark_schema",
     "spark_struct",

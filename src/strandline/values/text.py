@@ -9,6 +9,8 @@ unless the column is text. A column without any value is text.
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
@@ -153,6 +155,19 @@ def guess_type(values: list[str | None]) -> pa.DataType:
     guess = TextGuess()
     guess.narrow(pa.array(values, pa.string()))
     return guess.type
+
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def seconds_of(given: float | str) -> float | None:
+    """A length of time in seconds, from a number of them or from text; None where it is none.
+
+    >>> seconds_of("36h"), seconds_of("1.5 min"), seconds_of(90), seconds_of("a while")
+    (129600.0, 90.0, 90.0, None)
+    """
+    parsed = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-z]*)\s*", str(given))
+    return float(parsed[1]) * _SECONDS[parsed[2]] if parsed and parsed[2] in _SECONDS else None
 
 
 def convert_text(

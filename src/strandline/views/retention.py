@@ -10,12 +10,12 @@ Nobody watches a clock for this: every refresh of any copy of the store looks af
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from strandline.errors import InputError
 from strandline.pages import ReadView, TableId
 from strandline.tables import DIFFERENCE, TableTransaction
+from strandline.values import seconds_of
 from strandline.views import catalog, difference_table
 from strandline.views.catalog import ViewCopyRecord
 from strandline.views.known_views import KnownViews, ViewHost, read_views
@@ -30,10 +30,10 @@ UNUSED = "no copy stood at it any more, so it was no longer kept"
 
 def duration(given: float | str, doing: str) -> float:
     """Seconds, from a number of them or from a text such as 90s, 15m, 12h or 30d."""
-    parsed = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]?)\s*", str(given))
-    if parsed is None or float(parsed[1]) <= 0:
+    seconds = seconds_of(given)
+    if not seconds:
         raise InputError(f"{given!r} is no length of time", doing=doing, hint="Say 12h or 30d, for example")
-    return float(parsed[1]) * {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY}[parsed[2]]
+    return seconds
 
 
 def expire(host: ViewHost, known: KnownViews, but: str = "") -> list[str]:
