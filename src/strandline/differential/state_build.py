@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.differential.comparison import Side, read_side
-from strandline.differential.plan import DiffPlan, Input
+from strandline.differential.inputs import Input
+from strandline.differential.plan import DiffPlan
 from strandline.differential.signatures import (
     SignatureSegment,
     SignatureSpec,
