@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from strandline.dumps import Dump
     from strandline.relations import Address
     from strandline.replication import Copy, Refresh
-    from strandline.store.view import Dropped
+    from strandline.store.dependents import Dropped
     from strandline.store.view import View as RemoteView
     from strandline.store.view import ViewListing as ListedView
     from strandline.views import JoinRunner
@@ -302,7 +302,7 @@ class Store:
         """Drop a table, in a transaction of its own; snapshots keep it. Views that stand on it are in the way or, with
         `cascade`, go with it; copies of these and of the table are forgotten then. Says which.
         """
-        from strandline.store.view import Dropped, drop_table
+        from strandline.store.dependents import Dropped, drop_table
 
         if cascade:
             return drop_table(self, name)
@@ -503,7 +503,7 @@ class Store:
         that was declared and waits for what it reads is withdrawn.
         """
         from strandline.store.declared_views import withdraw
-        from strandline.store.view import Dropped, drop_view
+        from strandline.store.dependents import Dropped, drop_view
 
         if withdraw(self, name):
             return Dropped()
