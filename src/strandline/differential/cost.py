@@ -36,6 +36,10 @@ NEARLY = 0.0005
 """The share of rows between key ranges from which on an order is called nearly one."""
 
 
+FETCHED_BYTES = 64 * 1024
+"""What is read around a scattered record that a pointer leads to."""
+
+
 @dataclass(frozen=True)
 class SideSize:
     """One snapshot: its bytes as stored, and its rows."""
@@ -63,7 +67,6 @@ class Sizes:
     whole: bool = False
     state: State = "none"
     signature_bits: int = 64
-    fetch_bytes: int = 64 * 1024
 
     def signature_bytes(self, side: SideSize, form: Literal["kb", "kbp"]) -> int:
         """f: the snapshot's signatures, ⟨K, b⟩ or with an eight-byte pointer."""
@@ -141,7 +144,7 @@ def _kbp(sizes: Sizes) -> CostEstimate:
     saved, left = sizes.signature_bytes(sizes.old, "kbp"), sizes.signature_bytes(sizes.new, "kbp")
     fits = saved <= sizes.memory
     # A scattered record is fetched with everything that is stored around it, but never more than the file.
-    fetched = 0 if fits else min(sizes.new.bytes, round(sizes.changed * sizes.new.rows * sizes.fetch_bytes))
+    fetched = 0 if fits else min(sizes.new.bytes, round(sizes.changed * sizes.new.rows * FETCHED_BYTES))
     refused = _signatures_refused(sizes)
     why = refused or (
         "the saved signatures fit in memory, so only the new side is read, once"

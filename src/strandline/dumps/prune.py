@@ -130,14 +130,14 @@ class Pruned:
     confirmed: bool
 
 
-def prune(target: Target, rule: str, *, confirm: bool = False, zone: dt.tzinfo | None = None) -> Pruned:
+def prune(target: Target, rule: str, *, confirm: bool = False) -> Pruned:
     """Remove what no kept dump needs, and what interrupted dumps left. A dry run unless confirmed; needs no key."""
     wanted = parse_rule(rule)
     catalog = require_catalog(target.storage)
     finish_dropping(target, catalog)
     kept: dict[str, str] = {}
     for line in _lines(catalog):
-        kept |= kept_by(line, wanted, zone)
+        kept |= kept_by(line, wanted)
     for entry in [*catalog.complete(), *catalog.begun()]:
         if entry.id in kept or (not entry.complete and not _is_given_up(entry)):
             for ancestor in needed_by(catalog, entry):
