@@ -1,4 +1,4 @@
-"""Changes as SQL: run in DuckDB and SQLite, and parsed in every dialect."""
+"""Changes as SQL: run in DuckDB, SQLite and PostgreSQL, and parsed in every dialect."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 import sqlglot
 from hypothesis import strategies as st
 from sqlglot import exp
+from tests.replication.servers import Postgres, postgres
 from tests.report.samples import counted, orders
 from tests.values.properties import for_all
 
@@ -23,6 +24,9 @@ from strandline.changes.shape import ChangeSet
 from strandline.changes.table_difference import difference
 from strandline.errors import ChangesError, InputError, SchemaError, SqlError
 from strandline.report import DIALECTS, Out, sql_merge, write_out
+from strandline.values import no_rows
+
+__all__ = ["postgres"]
 
 NOON = datetime.datetime(2026, 3, 1, 12, 0, 0, 5, tzinfo=datetime.UTC)
 EVIL = "a'b\\ \n\t'; DROP TABLE orders; -- \u202e日本 \"`$$"
@@ -87,6 +91,20 @@ def test_running_the_statements_makes_the_new_table_and_running_them_again_chang
     for times in (1, 2):
         result = run_in_duckdb(old, statements * times)
         assert difference(result, new, ["id"]).header.counts.rows == 0
+
+
+def test_postgres_comes_to_the_new_state_and_stays_there(postgres: Postgres) -> None:
+    old, new, changes = plain_changes()
+    kinds = ("bigint", "text", "float8", "numeric(38,10)", "timestamptz", "timestamp", "date", "boolean")
+    kinds += ("numeric(20)", "smallint", "real")
+    quoted = [name.replace('"', '""') for name in PLAIN.names]
+    columns = ", ".join(f'"{name}" {kind}' for name, kind in zip(quoted, kinds, strict=True))
+    postgres.run(f"CREATE TABLE orders ({columns})")
+    filled = difference(no_rows(PLAIN), old, ["id"])
+    for step, rows in ((filled, old), (changes, new), (changes, new)):
+        for statement in sql_merge(step.header, [step.rows], "orders", "postgres"):
+            postgres.run(statement)
+        assert sl.diff(postgres.table("orders"), rows, key="id").summary().changed == 0
 
 
 def test_bytes_and_times_are_written_where_the_dialect_has_them() -> None:
