@@ -2,12 +2,14 @@
 
     python -m benchmarks.tpch_views FOLDER            FOLDER has the eight tables as .parquet files
     python -m benchmarks.tpch_views FOLDER --repeat 3 --json figures.json --only 1 3 13
+    python -m benchmarks.tpch_views FOLDER --beside spark postgres
 
 `tpchgen-cli parquet -s 1 --output-dir FOLDER --tables orders` (and so on) makes the files. A turn is both functions
 of the benchmark: one order in a thousand comes with its lines, and one in a thousand goes. Then each copy, in DuckDB,
 is refreshed by its difference, and compared with its view. DuckDB computes the same query over the Parquet files and
 keeps nothing. Shown are processor seconds (user and system, all threads): the first refresh, which has nothing to add
-to yet, and the median of those after it.
+to yet, and the median of those after it. With `--beside`, Spark SQL computes the queries over the same files, and
+PostgreSQL refreshes materialized views over the same rows: REFRESH computes all, whatever has changed.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from benchmarks.tpch_contenders import postgres, spark_sql
 from benchmarks.tpch_queries import QUERIES
 
 from strandline.replication import Copy
@@ -107,23 +110,40 @@ def measured(folder: Path, place: Path, repeat: int, only: list[int]) -> dict[st
     return figures
 
 
+def beside(folder: Path, who: str, repeat: int, only: list[int]) -> dict[str, float | None]:
+    """The median of each query by another system, after one that is not counted."""
+    figures: dict[str, float | None] = {}
+    spark = who == "spark"
+    with spark_sql(folder, KEYS) if spark else postgres(folder, KEYS, only) as recompute:
+        for number in only:
+            spent = [recompute(number) for _ in range(repeat + 1)][1:]
+            known = [one for one in spent if one is not None]
+            figures[str(number)] = statistics.median(known) if known else None
+    return figures
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--only", type=int, nargs="*", default=list(QUERIES))
+    parser.add_argument("--beside", choices=["spark", "postgres"], nargs="*", default=[])
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="strandline-bench-") as place:
         figures = measured(given.folder, Path(place), given.repeat, given.only)
-    print(
-        f"{'query':>5} {'first':>9} {'refresh':>9} {'from – to':>13} {'DuckDB':>9} {'ratio':>7} {'messages':>9}  method"
-    )
+    for who in given.beside:
+        for number, seconds in beside(given.folder, who, given.repeat, given.only).items():
+            figures[number][who] = seconds
+    others = "".join(f" {who:>9}" for who in given.beside)
+    heads = f"{'query':>5} {'first':>9} {'refresh':>9} {'from – to':>13} {'DuckDB':>9} {'ratio':>7} {'messages':>9}"
+    print(f"{heads}{others}  method")
     for number, one in figures.items():
         ratio = one["refresh"] / max(one["recomputed"], 1e-9)
         spread = f"{one['from']:.2f} – {one['to']:.2f}"
         times = f"{one['first']:8.2f}s {one['refresh']:8.2f}s {spread:>13} {one['recomputed']:8.2f}s {ratio:7.2f}"
-        print(f"{number:>5} {times} {one['messages']:>9.0f}  {', '.join(one['method'])}")
+        spent = "".join(" not ended" if one[who] is None else f" {one[who]:8.2f}s" for who in given.beside)
+        print(f"{number:>5} {times} {one['messages']:>9.0f}{spent}  {', '.join(one['method'])}")
     if given.json:
         given.json.write_text(json.dumps(figures, indent=1))
 

@@ -95,8 +95,8 @@ def test_running_the_statements_makes_the_new_table_and_running_them_again_chang
 
 def test_postgres_comes_to_the_new_state_and_stays_there(postgres: Postgres) -> None:
     old, new, changes = plain_changes()
-    kinds = ("bigint", "text", "float8", "numeric(38,10)", "timestamptz", "timestamp", "date", "boolean")
-    kinds += ("numeric(20)", "smallint", "real")
+    kinds = ["bigint", "text", "float8", "numeric(38,10)", "timestamptz", "timestamp", "date", "boolean"]
+    kinds += ["numeric(20)", "smallint", "real"]
     quoted = [name.replace('"', '""') for name in PLAIN.names]
     columns = ", ".join(f'"{name}" {kind}' for name, kind in zip(quoted, kinds, strict=True))
     postgres.run(f"CREATE TABLE orders ({columns})")
