@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import Phase, given, note, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.views.histories import TINY, multiset, perform, relations, transactions
@@ -222,6 +222,24 @@ def test_operators_run_on_spark(spark: object, tmp_path: Path) -> None:
                 sides = TwoStates(StoreState(older, store.cache), StoreState(newer, store.cache))
                 found = view_delta(view.definition, sides, store.running("spark"))
             assert after(multiset(view.to_arrow(at=then)), found) == multiset(store.query(sql))
+
+
+@settings(max_examples=examples(2), phases=[Phase.generate])
+@given(st.data())
+def test_drawn_queries_give_on_spark_what_duckdb_states(spark: object, data: st.DataObject) -> None:
+    known = data.draw(relations(most=2))
+    with tempfile.TemporaryDirectory() as folder, create_on(LocalStorage(folder), limits=TINY) as store:
+        known.create(store)
+        sql = data.draw(nested_queries(known))
+        note(sql)
+        view, before = store.view("v", sql), known.query(sql)
+        with store.snapshot() as then:
+            perform(store, known, data.draw(transactions(known)))
+            truth = known.query(sql)
+            assert multiset(view.to_arrow(runner="spark")) == truth
+            with store.state(then) as older, store.state() as newer:
+                sides = TwoStates(StoreState(older, store.cache), StoreState(newer, store.cache))
+                assert after(before, view_delta(view.definition, sides, store.running("spark"))) == truth
 
 
 def test_a_view_tells_how_changes_go_through_it() -> None:
