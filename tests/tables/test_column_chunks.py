@@ -55,9 +55,9 @@ def test_columns_of_every_type_are_replaced_in_files_of_any_row_groups(data: st.
 
 
 def _numbered(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    from strandline.values import restore
+    from strandline.values import cast_rows
 
-    rows = restore(table, pa.schema(list(schema)[1:]))
+    rows = cast_rows(table, pa.schema(list(schema)[1:]))
     return pa.Table.from_arrays([pa.array(np.arange(len(table)) * 3), *rows.columns], schema=schema)
 
 

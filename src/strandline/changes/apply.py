@@ -28,11 +28,11 @@ from strandline.values import (
     Incomparable,
     Numbers,
     Positions,
+    cast_rows,
     common_type,
     first_occurrences,
     match,
     plain,
-    restore,
     unequal,
 )
 
@@ -63,7 +63,7 @@ def apply(
         merged, index = _counted(rows, changes, lenient)
     else:
         merged, index = _keyed(rows, changes, lenient)
-    return restore(merged.take(pa.array(index)), header.new_schema)
+    return cast_rows(merged.take(pa.array(index)), header.new_schema)
 
 
 def check_base(schema: pa.Schema, header: Header) -> None:
@@ -111,7 +111,7 @@ def _keyed(base: pa.Table, changes: ChangeSet, lenient: bool) -> tuple[pa.Table,
 
 def _survivors(rows: pa.Table, header: Header) -> pa.Table:
     try:
-        return restore(rows, header.after_schema)
+        return cast_rows(rows, header.after_schema)
     except SchemaError as error:
         raise ChangesError(
             f"rows that the set does not change don't fit the schema that it leads to: {error.why}",
@@ -198,7 +198,7 @@ def _meeting_rows(base: pa.Table, own: pa.Table) -> tuple[Positions, Positions]:
 
 def _counted(base: pa.Table, changes: ChangeSet, lenient: bool) -> tuple[pa.Table, Positions]:
     header = changes.header
-    merged = pa.concat_tables([restore(base, header.after_schema), changes.rows.select(header.columns)])
+    merged = pa.concat_tables([cast_rows(base, header.after_schema), changes.rows.select(header.columns)])
     group = first_occurrences(merged.select(header.columns))
     counts = np.asarray(changes.rows.column(COUNT), dtype=np.int64)
     removed = np.zeros(len(merged), dtype=np.int64)

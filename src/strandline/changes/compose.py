@@ -26,7 +26,7 @@ from strandline.changes.shape import (
     require_whole,
 )
 from strandline.errors import ChangesError
-from strandline.values import Flags, Incomparable, common_type, restore
+from strandline.values import Flags, Incomparable, cast_rows, common_type
 
 _DOING = "composing change sets"
 
@@ -145,7 +145,7 @@ def _check_meeting(left: pa.Schema, right: pa.Schema) -> None:
 def _counted_rows(changes: ChangeSet, header: Header) -> pa.Table:
     everywhere = np.ones(len(changes), dtype=bool)
     columns = {name: _column(changes.rows, name, header, everywhere) for name in header.columns}
-    return restore(pa.table(columns | {COUNT: changes.rows.column(COUNT)}), header.rows_schema)
+    return cast_rows(pa.table(columns | {COUNT: changes.rows.column(COUNT)}), header.rows_schema)
 
 
 def _keyed_rows(changes: ChangeSet, header: Header) -> pa.Table:
@@ -158,11 +158,11 @@ def _keyed_rows(changes: ChangeSet, header: Header) -> pa.Table:
         if BEFORE in rows.column_names:
             images = before_table(changes)
             before = pa.table({name: _column(images, name, header, kind < 2) for name in header.values})
-            before = restore(before, header.before_schema)
+            before = cast_rows(before, header.before_schema)
             columns[BEFORE] = image_struct(before, header, np.asarray(kind < 2))
         else:
             columns[BEFORE] = pa.nulls(len(rows), header.rows_schema.field(BEFORE).type)
-    return restore(pa.table(columns), header.rows_schema)
+    return cast_rows(pa.table(columns), header.rows_schema)
 
 
 def _column(table: pa.Table, name: str, header: Header, present: Flags) -> Any:

@@ -27,7 +27,7 @@ from strandline.changes.shape import (
     show,
 )
 from strandline.errors import ChangesError
-from strandline.values import first_occurrences, restore
+from strandline.values import cast_rows, first_occurrences
 
 
 def to_counted(changes: ChangeSet) -> ChangeSet:
@@ -38,7 +38,7 @@ def to_counted(changes: ChangeSet) -> ChangeSet:
     kind = kinds(changes.rows)
     parts = []
     for table, chosen, sign in ((before_table(changes), kind < 2, -1), (after_table(changes), kind > 0, 1)):
-        image = restore(table, header.after_schema).filter(pa.array(np.asarray(chosen)))
+        image = cast_rows(table, header.after_schema).filter(pa.array(np.asarray(chosen)))
         parts.append(image.append_column(COUNT, pa.array(np.full(len(image), sign, dtype=np.int64))))
     result = consolidate(ChangeSet(header, pa.concat_tables(parts)))
     return result.knowing(changes.header.counts.unchanged)
@@ -72,10 +72,10 @@ def to_keyed(changes: ChangeSet, key: Sequence[str]) -> ChangeSet:
     columns |= {name: rows.column(name) for name in header.key}
     columns |= {name: rows.column(name).take(pa.array(place, mask=deletes)) for name in header.values}
     if header.values:
-        columns[BEFORE] = image_struct(restore(rows.select(header.values), header.before_schema), header, deletes)
+        columns[BEFORE] = image_struct(cast_rows(rows.select(header.values), header.before_schema), header, deletes)
     # Removals stand before additions, so a key's pair collapses to an update.
     working = replace(header, has_changed=False)
-    raw = restore(pa.table(columns), working.rows_schema)
+    raw = cast_rows(pa.table(columns), working.rows_schema)
     result = net(header, ChangeSet(working, raw), np.ones(len(raw), dtype=bool))
     return result.knowing(changes.header.counts.unchanged)
 

@@ -66,7 +66,7 @@ from strandline.relations import (
     schema_to_text,
     written_out,
 )
-from strandline.values import Condition, no_rows, plain, restore, spark_schema, spark_struct, spark_table
+from strandline.values import Condition, cast_rows, no_rows, plain, spark_schema, spark_struct, spark_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -129,7 +129,7 @@ def _read_rows(record: Mapping[str, Any]) -> pa.Table:
 
 def _read(record: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
     scans = [Scan.from_json(scan) for scan in record["scans"]]
-    return restore(read_table(scans), schema) if scans else no_rows(schema)
+    return cast_rows(read_table(scans), schema) if scans else no_rows(schema)
 
 
 def rows_record(schema: pa.Schema, scans: Sequence[Scan]) -> dict[str, Any]:

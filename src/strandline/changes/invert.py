@@ -24,7 +24,7 @@ from strandline.changes.shape import (
     kinds,
     require_before,
 )
-from strandline.values import restore
+from strandline.values import cast_rows
 
 
 def invert(changes: ChangeSet) -> ChangeSet:
@@ -43,7 +43,7 @@ def invert(changes: ChangeSet) -> ChangeSet:
         columns[BEFORE] = image_struct(changes.rows, header, np.asarray(kind < 2))
     if header.has_changed:
         columns[CHANGED] = changes.rows.column(CHANGED)
-    inverse = finish(header, restore(pa.table(columns), header.rows_schema), counts.unchanged)
+    inverse = finish(header, cast_rows(pa.table(columns), header.rows_schema), counts.unchanged)
     # Filled columns fall away again, and with them some of what differed.
     return inverse if changes.header.fill is None else consolidate(inverse)
 

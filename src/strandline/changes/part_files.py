@@ -30,13 +30,13 @@ from strandline.storage import is_object_url, open_version
 from strandline.values import (
     Hashes,
     HashWriter,
+    cast_rows,
     key_hashes,
     no_rows,
     plain_schema,
     read_hashes,
     repeated_hashes,
     repeated_rows,
-    restore,
 )
 
 _GROUP_ROWS = 65_536
@@ -145,7 +145,7 @@ def _writing() -> Iterator[None]:
 
 def read_parts(paths: Iterable[str], schema: pa.Schema) -> pa.Table:
     """The rows of several parts in exactly the types of `schema`, which Parquet may have written as others."""
-    tables = [restore(_read(path), schema) for path in paths]
+    tables = [cast_rows(_read(path), schema) for path in paths]
     return pa.concat_tables(tables) if tables else no_rows(schema)
 
 
@@ -156,7 +156,7 @@ def read_batches(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordB
             # pyarrow takes a dot in a name for a step into a struct: such files are read whole.
             dotted = any("." in name for name in file.schema_arrow.names)
             for batch in file.iter_batches(columns=None if dotted else schema.names):
-                yield from restore(pa.Table.from_batches([batch]), schema).to_batches()
+                yield from cast_rows(pa.Table.from_batches([batch]), schema).to_batches()
 
 
 def part_scan(part: PartFile, schema: pa.Schema) -> Scan:

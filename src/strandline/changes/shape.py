@@ -29,12 +29,12 @@ from strandline.values import (
     Incomparable,
     Numbers,
     Positions,
+    cast_rows,
     common_type,
     no_rows,
     plain_schema,
     plain_type,
     repeated_rows,
-    restore,
 )
 
 CHANGE, BEFORE, CHANGED, COUNT = "_change", "_before", "_changed", "_count"
@@ -365,7 +365,7 @@ def empty(header: Header) -> ChangeSet:
 
 def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     rows = rows.select(schema.names)
-    return rows if rows.schema.equals(schema) else restore(rows, schema)
+    return rows if rows.schema.equals(schema) else cast_rows(rows, schema)
 
 
 def _combined(column: pa.ChunkedArray, type_: pa.DataType) -> pa.Array:

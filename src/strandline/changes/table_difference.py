@@ -26,7 +26,7 @@ from strandline.changes.shape import (
 )
 from strandline.engine import parallel
 from strandline.errors import KeysError
-from strandline.values import Flags, Matching, Numbers, Positions, first_occurrences, match, plain, restore, unequal
+from strandline.values import Flags, Matching, Numbers, Positions, cast_rows, first_occurrences, match, plain, unequal
 
 Unequal = Callable[[pa.ChunkedArray, pa.ChunkedArray], Flags]
 
@@ -72,7 +72,7 @@ def keyed_difference(
         _updates(header, changed_old, changed_new, [flag[updated] for flag in flags]),
         _inserts(header, _rows(new, pairs.only_new)),
     ]
-    rows = pa.concat_tables([restore(part, header.rows_schema) for part in parts])
+    rows = pa.concat_tables([cast_rows(part, header.rows_schema) for part in parts])
     return finish(header, rows, unchanged=len(pairs.old) - len(changed_new))
 
 
@@ -160,7 +160,7 @@ def _images(
 
 
 def _counted(header: Header, old: pa.Table, new: pa.Table) -> ChangeSet:
-    sides = [restore(side, header.after_schema) for side in (old, new)]
+    sides = [cast_rows(side, header.after_schema) for side in (old, new)]
     result = finish(header, counted_rows(*sides))
     return result.knowing(len(new) - result.header.counts.inserted)
 

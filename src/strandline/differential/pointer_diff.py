@@ -38,7 +38,7 @@ from strandline.differential.signatures import (
 from strandline.differential.state_build import GREATEST, LEAST, sign_relation
 from strandline.engine import Attempt, Result, WorkItem, kernel
 from strandline.relations import Scan
-from strandline.values import no_rows, plain, restore
+from strandline.values import cast_rows, no_rows, plain
 
 FETCH_SCANS = 8
 """Row groups that one work item fetches from."""
@@ -250,7 +250,7 @@ def fetch_changes(item: WorkItem, attempt: Attempt) -> Result:
         )
         inserted = np.asarray(pointers.column("kind"), dtype=object) == INSERT
         columns[CHANGED] = pa.array(listed.to_pylist(), listed.type, mask=inserted)
-    changes = finish(header, restore(pa.table(columns), header.rows_schema), unchanged=0)
+    changes = finish(header, cast_rows(pa.table(columns), header.rows_schema), unchanged=0)
     return {**write_part(changes, attempt), "rows_read": read, "bytes_read": Side.from_json(item["side"]).bytes}
 
 

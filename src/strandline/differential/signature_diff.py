@@ -56,7 +56,7 @@ from strandline.differential.signatures import (
 )
 from strandline.differential.state_build import build_state, check_unique, signing_groups
 from strandline.engine import Attempt, Result, WorkItem, kernel
-from strandline.values import BLOCK_ROWS, Matching, Numbers, match, match_numbers, no_rows, plain, restore, unequal
+from strandline.values import BLOCK_ROWS, Matching, Numbers, cast_rows, match, match_numbers, no_rows, plain, unequal
 
 Flags = npt.NDArray[np.bool_]
 SPARSE = 4
@@ -212,7 +212,7 @@ def _changes(header: Header, new: pa.Table, row: npt.NDArray[np.int64], differen
     if header.has_changed:
         listed = flagged_names([differences.differing[name][changed] for name in header.values], header.values)
         columns[CHANGED] = pc.if_else(pa.array(inserted), pa.scalar(None, listed.type), listed)
-    table = restore(pa.table(columns), header.rows_schema)
+    table = cast_rows(pa.table(columns), header.rows_schema)
     return finish(header, table, unchanged=len(row) - len(changed))
 
 
@@ -259,7 +259,7 @@ def write_deleted(plan: DiffPlan, header: Header, state: SignatureState, met: Se
     columns |= {name: keys.column(name) for name in header.key}
     for field in header.rows_schema:
         columns.setdefault(field.name, pa.nulls(keys.num_rows, field.type))
-    deletes = finish(header, restore(pa.table(columns), header.rows_schema), unchanged=0)
+    deletes = finish(header, cast_rows(pa.table(columns), header.rows_schema), unchanged=0)
     path = Attempt(plan.spool.path, 0).path("deleted.parquet")
     part = write_changes(deletes, path)
     return DiffResult(deletes.header, () if part is None else (part,))

@@ -34,6 +34,7 @@ from strandline.relations import Scan, Split, exchange_rows
 from strandline.values import (
     Flags,
     HashWriter,
+    cast_rows,
     common_type,
     key_hashes,
     match,
@@ -42,7 +43,6 @@ from strandline.values import (
     read_hashes,
     repeated_hashes,
     repeated_rows,
-    restore,
     unequal,
 )
 
@@ -129,7 +129,7 @@ def slide(item: WorkItem, attempt: Attempt) -> Result:
         counts.append(changes.header.counts)
         part.write(changes)
         for name, batch in zip(SIDES, messages.leftovers(), strict=True):
-            spills[name].write(restore(pa.Table.from_batches([batch]), spilled[name]))
+            spills[name].write(cast_rows(pa.Table.from_batches([batch]), spilled[name]))
     for writer in hashes.values():
         writer.close()
     report, counted = window.report(), total(counts)
@@ -151,7 +151,7 @@ def settle_leftovers(item: WorkItem, attempt: Attempt) -> Result:
     pairs = match(*(tables[name].select(comparison.key) for name in SIDES))
     places = [np.asarray(tables[name].columns[-1], dtype=np.int64) for name in SIDES]
     schemas = (comparison.old_schema_shared, comparison.new_schema_shared)
-    old, new = (restore(tables[name], schema) for name, schema in zip(SIDES, schemas, strict=True))
+    old, new = (cast_rows(tables[name], schema) for name, schema in zip(SIDES, schemas, strict=True))
     return {
         **write_part(compare(comparison, old, new), attempt),
         "useless_pairs": len(pairs.old),
@@ -182,7 +182,7 @@ def shared_schema(comparison: Comparison) -> pa.Schema:
 def _updates(messages: Messages, comparison: Comparison) -> list[pa.Table]:
     """The records of updates, before and after, as the comparison takes them."""
     images = (messages.before, comparison.old_schema_shared), (messages.after, comparison.new_schema_shared)
-    return [restore(pa.Table.from_batches([image]), schema) for image, schema in images]
+    return [cast_rows(pa.Table.from_batches([image]), schema) for image, schema in images]
 
 
 def _noting_keys(batches: Iterator[pa.RecordBatch], key: Sequence[str], writer: HashWriter) -> Iterator[pa.RecordBatch]:
@@ -216,7 +216,7 @@ def _closed(spill: Spill) -> dict[str, Any] | None:
 
 def _batches(side: Side, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for table in read_side_in_batches(side, BATCH_ROWS):
-        yield from restore(table, schema).to_batches()
+        yield from cast_rows(table, schema).to_batches()
 
 
 def _slices(plan: DiffPlan, wanted: int) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from strandline.errors import FormatError, SchemaError
-from strandline.values import convert_text, is_plain_bytes, is_text, restored, with_inner_types
+from strandline.values import cast_array, convert_text, is_plain_bytes, is_text, with_inner_types
 
 
 def relation_schema(schema: pa.Schema) -> pa.Schema:
@@ -164,7 +164,7 @@ def convert(array: pa.Array, to: pa.DataType, column: str, before: int = 0, *, e
     if array.type == to:
         return array.cast(to) if pat.is_nested(to) and not array.type.equals(to, check_metadata=True) else array
     if relation_type(array.type) == to:
-        return restored(array, to)
+        return cast_array(array, to)
     if array.null_count == len(array):
         return pa.nulls(len(array), to)
     if is_text(array.type) and not is_text(to) and not is_plain_bytes(to):

@@ -22,7 +22,7 @@ from strandline.pages import PageSnapshot, TemporaryVersion
 from strandline.replication.senders import AUTO, DIFFERENCE, FIRST, FULL, NO_START, NOTHING, REPAIR, Refresh, ViewSender
 from strandline.replication.verification import Verification
 from strandline.tables import STORED, TableReader, TableTransaction, keyed_changes
-from strandline.values import restore
+from strandline.values import cast_rows
 from strandline.views import (
     DEFERRED,
     STRICT,
@@ -118,7 +118,7 @@ class StoredView:
             if wanted is None:
                 why = "the state that they are of is not kept any more, or the view was defined anew"
                 raise StateError(why, doing=doing, hint="Refresh it")
-            rows = restore(context.state.rows(self.name, wanted.column_names), wanted.schema)
+            rows = cast_rows(context.state.rows(self.name, wanted.column_names), wanted.schema)
             counts = difference(rows, wanted, list(context.wanted.whole.key) or None).header.counts
         verification = Verification(len(wanted), counts.inserted, counts.deleted, counts.updated, read=len(rows))
         if repair and not verification.equal:

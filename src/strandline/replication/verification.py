@@ -23,7 +23,7 @@ from strandline.changes import COUNTED, ChangeSet, Header, difference, empty, ke
 from strandline.errors import Damaged, StorageError
 from strandline.replication.definition import COUNT, SIGNATURE, CopyDefinition, signed
 from strandline.replication.targets import DIGITS, CopyTarget, RangeChecksums
-from strandline.values import no_rows, plain_schema, restore, row_signatures, scheme_of
+from strandline.values import cast_rows, no_rows, plain_schema, row_signatures, scheme_of
 from strandline.views import ContentChecksum
 
 RANGES = 256
@@ -76,7 +76,7 @@ class CopyDifference:
 
 def compare(definition: CopyDefinition, replica: CopyTarget, wanted: pa.Table) -> CopyDifference:
     """The copy against the rows that it should hold."""
-    mine = restore(wanted, definition.schema)
+    mine = cast_rows(wanted, definition.schema)
     checksums = replica.checksums()
     if checksums is None:
         verification, old, new = _read_here(definition, replica, mine)
@@ -106,7 +106,7 @@ CHECKED_ROWS = 20_000
 def content_checksum(schema: pa.Schema, rows: pa.Table, before: ContentChecksum | None = None) -> ContentChecksum:
     """The checksum of rows, or, with `before`, that of a content once they are added to it; rows may have `_count`."""
     schema = plain_schema(schema)
-    words = row_signatures(restore(rows.select(schema.names), schema), scheme_of(schema, bits=128)).tolist()
+    words = row_signatures(cast_rows(rows.select(schema.names), schema), scheme_of(schema, bits=128)).tolist()
     counts = rows.column(CHANGES_COUNT).to_pylist() if CHANGES_COUNT in rows.column_names else [1] * len(rows)
     total = sum(count * (high << 64 | low) for (low, high), count in zip(words, counts, strict=True))
     start = before or ContentChecksum(0, "0" * 32)

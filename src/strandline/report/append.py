@@ -25,7 +25,7 @@ from strandline.errors import InputError, SchemaError
 from strandline.report.layouts import lay_out
 from strandline.report.writers import WrittenFile, at_least_one, format_of, write_rows
 from strandline.storage import is_object_url, locked
-from strandline.values import Incomparable, common_type, restore
+from strandline.values import Incomparable, cast_rows, common_type
 
 MARKS = pa.schema([("_run", pa.timestamp("us", "UTC")), ("_source", pa.string()), ("_target", pa.string())])
 """What a history has before the columns of the changes."""
@@ -149,7 +149,7 @@ def _shaped(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     for field in schema:
         if field.name not in rows.column_names:
             rows = rows.append_column(field, pa.nulls(len(rows), field.type))
-    return restore(rows, schema)
+    return cast_rows(rows, schema)
 
 
 def _remove_leftovers(file: Path) -> None:

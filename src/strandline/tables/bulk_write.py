@@ -79,7 +79,7 @@ from strandline.tables.row_changes import LocalPage, PendingWrites, SharedFreedN
 from strandline.tables.scan import is_shared, objects_of, reachable
 from strandline.tables.schema import ROW, TableSchema
 from strandline.tables.update import apply_counts, overwrite, refuse_absent
-from strandline.values import Positions, first_occurrences, no_rows, restore
+from strandline.values import Positions, cast_rows, first_occurrences, no_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -327,7 +327,7 @@ def _arriving(item: WorkItem, schema: TableSchema) -> Iterator[pa.Table]:
 def _counted(group: pa.Table, schema: TableSchema, form: Form, doing: str) -> tuple[pa.Table, pa.Array]:
     if form is Form.ROWS:
         return fitted(group, schema, doing), pa.array(np.ones(len(group), dtype=np.int64))
-    rows = restore(group.select(schema.names), pa.schema(list(schema.row_schema)[1:]))
+    rows = cast_rows(group.select(schema.names), pa.schema(list(schema.row_schema)[1:]))
     counts = group.column(COUNT).combine_chunks()
     check_not_null(rows.filter(pa.array(np.asarray(counts) > 0)), schema, doing)
     return rows, counts

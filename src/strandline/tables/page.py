@@ -216,9 +216,9 @@ def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     try:
         return column.cast(kind)
     except pa.ArrowNotImplementedError:
-        from strandline.values import restore
+        from strandline.values import cast_rows
 
-        return restore(pa.table({"v": column}), pa.schema([pa.field("v", kind)])).column(0)
+        return cast_rows(pa.table({"v": column}), pa.schema([pa.field("v", kind)])).column(0)
 
 
 def _repeated(default: pa.Array | None, kind: pa.DataType, count: int) -> pa.ChunkedArray:

@@ -33,7 +33,7 @@ from strandline.tables.incoming_rows import check_not_null, fitted
 from strandline.tables.keys import encode_keys, key_number, number_array
 from strandline.tables.row_changes import LocalPage
 from strandline.tables.schema import ROW, TableSchema
-from strandline.values import restore
+from strandline.values import cast_rows
 
 DELETE, UPDATE, INSERT = range(3)
 """What a routed row is, in the column `_change`: as `changes.shape.kinds` numbers them."""
@@ -194,10 +194,10 @@ def _routed(group: pa.Table, schema: TableSchema, form: Form, doing: str) -> pa.
     images = None
     if form in (Form.CHANGES, Form.CHECKED):
         kind = kinds(group)
-        rows = restore(group.select(schema.names), pa.schema(list(schema.row_schema)[1:]))
+        rows = cast_rows(group.select(schema.names), pa.schema(list(schema.row_schema)[1:]))
         check_not_null(rows.filter(pa.array(kind != DELETE)), schema, doing)
         if form is Form.CHECKED:
-            images = restore(group.select([BEFORE]), pa.schema([pa.field(BEFORE, before_type(schema))])).column(0)
+            images = cast_rows(group.select([BEFORE]), pa.schema([pa.field(BEFORE, before_type(schema))])).column(0)
     else:
         kind = np.full(len(group), INSERT)
         rows = fitted(group, schema, doing)

@@ -21,7 +21,7 @@ from strandline.tables.keys import decode_first, encode_keys
 from strandline.tables.predicates import ALL
 from strandline.tables.row_changes import NONE, Delta
 from strandline.tables.scan import TableReader
-from strandline.values import plain_schema, restore, row_signatures, scheme_of
+from strandline.values import cast_rows, plain_schema, row_signatures, scheme_of
 
 SIGNATURE, COUNT, NUMBER = f"{OURS}signature", f"{OURS}count", f"{OURS}number"
 """`NUMBER` tells equal rows apart: 1, 2, …"""
@@ -60,7 +60,7 @@ class RowLayout:
 
     def whole(self, rows: pa.Table) -> pa.Table:
         """All rows of a view as those of the table."""
-        rows = restore(rows, self.columns)
+        rows = cast_rows(rows, self.columns)
         if self.key:
             return rows
         counted = rows.append_column(COUNT, pa.array(np.ones(len(rows), dtype=np.int64)))
@@ -69,7 +69,7 @@ class RowLayout:
     def changed(self, reader: TableReader, delta: pa.Table, doing: str) -> tuple[pa.Table, pa.Table]:
         """The rows that a delta puts into the table, and those that it takes away, none of them in both."""
         counts = delta.column(DELTA_COUNT)
-        rows = restore(delta.select(self.columns.names), self.columns)
+        rows = cast_rows(delta.select(self.columns.names), self.columns)
         if not self.key:
             net = signed_rows(self.columns, rows.append_column(COUNT, counts))
             held = numbers_held(reader, net)

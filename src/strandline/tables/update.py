@@ -41,7 +41,7 @@ from strandline.tables.routing import DELETE
 from strandline.tables.row_changes import PendingWrites
 from strandline.tables.row_locks import LockingReader, Selection
 from strandline.tables.schema import TableSchema
-from strandline.values import Flags, Positions, first_occurrences, restore
+from strandline.values import Flags, Positions, cast_rows, first_occurrences
 
 if TYPE_CHECKING:
     from strandline.tables.open_tables import OpenTables
@@ -197,7 +197,7 @@ def apply_changes(tx: TableTransaction, pending: PendingWrites, changes: ChangeS
     if header.form == COUNTED:
         return _apply_counts(tx, pending, changes, doing, lenient=lenient)
     kind = kinds(changes.rows)
-    keys = encode_keys(restore(changes.rows.select(header.key), _schema(pending, header.key)), schema.key)
+    keys = encode_keys(cast_rows(changes.rows.select(header.key), _schema(pending, header.key)), schema.key)
     if lenient:
         tx.reader.lock_keys(pending, keys, Mode.X)
     else:
@@ -206,7 +206,7 @@ def apply_changes(tx: TableTransaction, pending: PendingWrites, changes: ChangeS
         places = np.array([there.get(key, -1) for key in keys], dtype=np.int64)
         check_fit(KeyedImages.of(changes), held.rows, places, doing)
     put = np.flatnonzero(kind != DELETE)
-    rows = restore(changes.rows.select(schema.names).take(pa.array(put)), _schema(pending, schema.names))
+    rows = cast_rows(changes.rows.select(schema.names).take(pa.array(put)), _schema(pending, schema.names))
     check_not_null(rows, schema, doing)
     pending.delete([keys[place] for place in np.flatnonzero(kind == DELETE)])
     pending.put([keys[place] for place in put], rows)
@@ -244,7 +244,7 @@ def _apply_counts(
     tx: TableTransaction, pending: PendingWrites, changes: ChangeSet, doing: str, *, lenient: bool
 ) -> int:
     """Rows removed and added by value."""
-    rows = restore(changes.rows.select(pending.schema.names), _schema(pending, pending.schema.names))
+    rows = cast_rows(changes.rows.select(pending.schema.names), _schema(pending, pending.schema.names))
     counts = np.asarray(changes.rows.column(COUNT), dtype=np.int64)
     check_not_null(rows.filter(pa.array(counts > 0)), pending.schema, doing)
     removes = bool((counts < 0).any())

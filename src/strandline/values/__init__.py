@@ -3,7 +3,7 @@
 from strandline.values.arrow_conditions import arrow_condition
 from strandline.values.duckdb_columns import in_sql_type, readable
 from strandline.values.duckdb_functions import is_aggregate, unsteady_calls
-from strandline.values.encoding import no_rows, plain, plain_schema, plain_type, restore, restored, with_inner_types
+from strandline.values.encoding import cast_array, cast_rows, no_rows, plain, plain_schema, plain_type, with_inner_types
 from strandline.values.equality import Column, Flags, comparable, key_order, unequal
 from strandline.values.expressions import Condition, Expression, parse_condition, parse_expression, renamed_columns
 from strandline.values.frames import ArrowRows
@@ -93,6 +93,8 @@ __all__ = [
     "arrow_schema_of",
     "bits",
     "byte_ranges",
+    "cast_array",
+    "cast_rows",
     "check_microseconds",
     "column_row_signatures",
     "common_type",
@@ -141,8 +143,6 @@ __all__ = [
     "renamed_columns",
     "repeated_hashes",
     "repeated_rows",
-    "restore",
-    "restored",
     "row_signatures",
     "scheme_of",
     "second_seed",

@@ -1,7 +1,7 @@
 """Encodings apart from values: the rows of a change set hold plain values, and a relation gets its encoding back.
 
 Dictionaries, run ends and views say how values lie in memory, not what they are; Arrow can't even select rows of
-some of them. `plain` undoes them, `restore` puts a table back into the very types of a schema, and `no_rows` is
+some of them. `plain` undoes them, `cast_rows` puts a table back into the very types of a schema, and `no_rows` is
 the empty table of any schema.
 """
 
@@ -70,10 +70,10 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
 
 def plain(table: pa.Table) -> pa.Table:
     """The same rows in plain types, every field nullable."""
-    return restore(table, plain_schema(table.schema))
+    return cast_rows(table, plain_schema(table.schema))
 
 
-def restore(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def cast_rows(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The same rows in exactly the types of `schema`, whose columns are found by name.
 
     Only lossless casts are made: a value that does not fit is a `SchemaError` that names the column.
@@ -82,7 +82,7 @@ def restore(table: pa.Table, schema: pa.Schema) -> pa.Table:
     for field in schema:
         column = table.column(field.name)
         try:
-            columns.append(_restore_column(column, field.type))
+            columns.append(_cast_column(column, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             raise SchemaError(
                 f"{column.type} does not become {field.type}: {error}",
@@ -94,14 +94,14 @@ def restore(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema) if columns else table.select([])
 
 
-def _restore_column(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+def _cast_column(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     if column.type == type_:
         return column
-    chunks = [restored(chunk, type_) for chunk in column.chunks]
+    chunks = [cast_array(chunk, type_) for chunk in column.chunks]
     return pa.chunked_array(chunks, type=type_)
 
 
-def restored(array: pa.Array, type_: pa.DataType) -> pa.Array:
+def cast_array(array: pa.Array, type_: pa.DataType) -> pa.Array:
     """The same values in the type `type_`, encodings at any depth undone and made as needed; only lossless casts."""
     if array.type == type_:
         return array
@@ -109,60 +109,60 @@ def restored(array: pa.Array, type_: pa.DataType) -> pa.Array:
     if pt.is_null(type_) and array.null_count == len(array):
         return pa.nulls(len(array))
     if isinstance(source, pa.BaseExtensionType):
-        return restored(array.storage, type_)
+        return cast_array(array.storage, type_)
     if pt.is_dictionary(source) and not len(array.dictionary):
         # Slots behind nulls further out may hold any index, so there is nothing to look up.
         return pa.nulls(len(array), type_)
     if pt.is_dictionary(source) and plain_type(source) == source.value_type:
-        return restored(array.dictionary_decode(), type_)
+        return cast_array(array.dictionary_decode(), type_)
     if pt.is_dictionary(source):
-        return restored(restored(array.dictionary, plain_type(source)).take(array.indices), type_)
+        return cast_array(cast_array(array.dictionary, plain_type(source)).take(array.indices), type_)
     if pt.is_run_end_encoded(source):
-        return restored(pc.run_end_decode(array), type_)
+        return cast_array(pc.run_end_decode(array), type_)
     if isinstance(type_, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(type_, restored(array, type_.storage_type))
+        return pa.ExtensionArray.from_storage(type_, cast_array(array, type_.storage_type))
     if pt.is_dictionary(type_):
-        encoded = restored(array, plain_type(type_)).dictionary_encode()
-        values = restored(encoded.dictionary, type_.value_type)
+        encoded = cast_array(array, plain_type(type_)).dictionary_encode()
+        values = cast_array(encoded.dictionary, type_.value_type)
         return pa.DictionaryArray.from_arrays(encoded.indices.cast(type_.index_type), values, ordered=type_.ordered)
     if pt.is_run_end_encoded(type_):
-        values = restored(array, plain_type(type_))
+        values = cast_array(array, plain_type(type_))
         return pc.run_end_encode(values, run_end_type=type_.run_end_type).cast(type_)
     if pt.is_nested(source) and pt.is_nested(type_):
-        return _restore_nested(array, type_)
+        return _cast_nested(array, type_)
     if pt.is_integer(source) and pt.is_decimal(type_):
         # Arrow wants room for any integer; a wide decimal in between leaves it to the values whether they fit.
         return array.cast(pa.decimal256(76, type_.scale)).cast(type_)
     return array.cast(type_)
 
 
-def _restore_nested(array: pa.Array, type_: pa.DataType) -> pa.Array:
+def _cast_nested(array: pa.Array, type_: pa.DataType) -> pa.Array:
     mask = array.is_null() if array.null_count else None
     if pt.is_struct(type_) and pt.is_struct(array.type):
         parts = dict(zip([field.name for field in array.type], array.flatten(), strict=True))
         if len(parts) < array.type.num_fields or not set(parts) <= {field.name for field in type_}:
             return array.cast(type_)
         children = [
-            restored(parts[field.name], field.type) if field.name in parts else pa.nulls(len(array), field.type)
+            cast_array(parts[field.name], field.type) if field.name in parts else pa.nulls(len(array), field.type)
             for field in type_
         ]
         return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask) if children else array
     if pt.is_map(array.type) and pt.is_map(type_):
         keys, items, lengths = map_entries(array)
-        keys, items = restored(keys, type_.key_type), restored(items, type_.item_type)
+        keys, items = cast_array(keys, type_.key_type), cast_array(items, type_.item_type)
         return pa.MapArray.from_arrays(pa.array(_offsets(lengths, np.int32)), keys, items, type=type_, mask=mask)
     if any(pt.is_struct(each) or pt.is_map(each) for each in (array.type, type_)):
         return array.cast(type_)
     if pt.is_fixed_size_list(array.type) and pt.is_fixed_size_list(type_) and array.type.list_size == type_.list_size:
         slots = array.values.slice(array.offset * type_.list_size, len(array) * type_.list_size)
-        return pa.FixedSizeListArray.from_arrays(restored(slots, type_.value_type), type=type_, mask=mask)
+        return pa.FixedSizeListArray.from_arrays(cast_array(slots, type_.value_type), type=type_, mask=mask)
     return _lists(array, type_)
 
 
 def _lists(array: pa.Array, type_: pa.DataType) -> pa.Array:
     """The rows of any list array as another kind of list."""
     mask = array.is_null() if array.null_count else None
-    child = restored(array.flatten(), type_.value_type)
+    child = cast_array(array.flatten(), type_.value_type)
     wide = pt.is_large_list(type_) or pt.is_large_list_view(type_) or pt.is_fixed_size_list(type_)
     ends = pa.array(_offsets(list_lengths(array), np.int64 if wide else np.int32))
     if pt.is_fixed_size_list(type_):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.errors import SchemaError, extra
-from strandline.values.encoding import plain_type, restore, with_inner_types
+from strandline.values.encoding import cast_rows, plain_type, with_inner_types
 from strandline.values.type_unification import is_plain_bytes, is_plain_text
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def spark_table(table: pa.Table) -> pa.Table:
     target = spark_schema(table.schema)
     # Times of day become nanoseconds as integers, in two steps: first the unit, then the number.
     timed = pa.schema([pa.field(field.name, _nanosecond_times(plain_type(field.type))) for field in table.schema])
-    return restore(restore(table, timed), target)
+    return cast_rows(cast_rows(table, timed), target)
 
 
 def _spark_leaf(type_: pa.DataType) -> pa.DataType:

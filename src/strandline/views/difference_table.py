@@ -32,7 +32,7 @@ from strandline.tables import (
     encode_keys,
     encode_prefixes,
 )
-from strandline.values import no_rows, plain_schema, restore, row_signatures, scheme_of
+from strandline.values import cast_rows, no_rows, plain_schema, row_signatures, scheme_of
 from strandline.views.definition import ViewDefinition
 from strandline.views.join import net
 
@@ -171,7 +171,7 @@ def table_schema(definition: ViewDefinition) -> pa.Schema:
 def stored(definition: ViewDefinition, segment: int, rows: pa.Table) -> pa.Table:
     """Rows of the view with `_count` as rows of its difference table."""
     schema = table_schema(definition)
-    values = restore(rows.select(definition.schema.names), plain_schema(definition.schema))
+    values = cast_rows(rows.select(definition.schema.names), plain_schema(definition.schema))
     words = row_signatures(values, scheme_of(plain_schema(definition.schema), bits=128))
     signatures = pa.array([f"{high:016x}{low:016x}" for low, high in words.tolist()], pa.string())
     segments = pa.array(np.full(len(rows), segment, dtype=np.int64))

@@ -52,6 +52,7 @@ from strandline.tables import table_relation
 from strandline.values import (
     NanosecondColumn,
     arrow_condition,
+    cast_rows,
     check_microseconds,
     compare_exactly,
     free_name,
@@ -61,7 +62,6 @@ from strandline.values import (
     plain_schema,
     quoted,
     readable,
-    restore,
     sql_rounds,
 )
 from strandline.views.definition import QualifiedColumn, ViewDefinition, equated_columns, sql_text
@@ -171,7 +171,7 @@ def joined(join: Join, tables: Mapping[str, pa.Table], engine: QueryEngine | Non
         if COUNT in table.column_names:
             counts = counts * np.asarray(_taken(table.column(COUNT), numbers[alias]), dtype=np.int64)
     columns[COUNT] = pa.array(counts)
-    return restore(pa.table(columns), join.rows_schema)
+    return cast_rows(pa.table(columns), join.rows_schema)
 
 
 def _selected(join: Join, tables: Mapping[str, pa.Table]) -> _Matches | None:

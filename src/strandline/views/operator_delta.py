@@ -28,7 +28,7 @@ from strandline.changes import COUNT, counted_rows
 from strandline.engine import Spool
 from strandline.relations import read_table
 from strandline.tables import PageFiles, Remembered
-from strandline.values import no_rows, plain_schema, restore
+from strandline.values import cast_rows, no_rows, plain_schema
 from strandline.views.definition import (
     CLOCK,
     UNION_ALL,
@@ -334,7 +334,7 @@ def _difference(
 
 def _results(operator: Operator, held: Accumulators, rows: pa.Table) -> pa.Table:
     """The rows of an operator that follow from accumulators."""
-    return restore(held.result_rows(rows), plain_schema(operator.schema))
+    return cast_rows(held.result_rows(rows), plain_schema(operator.schema))
 
 
 def _touched(operator: Operator, changed: Mapping[int, pa.Table]) -> pa.Table:

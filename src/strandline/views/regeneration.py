@@ -16,7 +16,7 @@ from strandline.changes import COUNT, frame_of, keep_for_frames, small_frame
 from strandline.engine import INLINE_LIMIT, Spool
 from strandline.relations import Scan, read_table, schema_to_text
 from strandline.tables import spark_query
-from strandline.values import no_rows, parse_duckdb, plain_schema, restore, spark_table
+from strandline.values import cast_rows, no_rows, parse_duckdb, plain_schema, spark_table
 from strandline.views.definition import CLOCK, ViewDefinition, clock_rows, computed, query_sql
 from strandline.views.delta_query import TwoStates
 from strandline.views.join import Join, JoinRunner, joined, run_join
@@ -37,10 +37,10 @@ def regenerate(definition: ViewDefinition, state: StoreState, running: JoinRunne
     with Spool() as spool:
         scans = _kernel_scans(definition, state, running, spool)
         if scans is not None:
-            return restore(read_table(scans), schema) if scans else no_rows(schema)
+            return cast_rows(read_table(scans), schema) if scans else no_rows(schema)
     if definition.regenerated or definition.operators:
         tables = {relation: state.rows(relation, columns) for relation, columns in columns_read(definition, state)}
-        return restore(computed(query_sql(definition), tables, f"computing view {definition.name!r}"), schema)
+        return cast_rows(computed(query_sql(definition), tables, f"computing view {definition.name!r}"), schema)
     join = Join.of(definition)
     large = [one for one in definition.occurrences if state.bytes(one.relation) >= running.inline_limit]
     known = {
@@ -52,7 +52,7 @@ def regenerate(definition: ViewDefinition, state: StoreState, running: JoinRunne
         rows = run_join(join, known, {one.alias: (state, one.relation) for one in large}, running)
     else:
         rows = joined(join, known)
-    return restore(rows.drop_columns([COUNT]), schema)
+    return cast_rows(rows.drop_columns([COUNT]), schema)
 
 
 def _kernel_scans(

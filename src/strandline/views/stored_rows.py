@@ -27,7 +27,7 @@ from strandline.tables import (
     find_table,
     put_and_gone,
 )
-from strandline.values import no_rows, plain_schema, restore
+from strandline.values import cast_rows, no_rows, plain_schema
 from strandline.views.catalog import DEFERRED, record_rows, stored_records
 from strandline.views.definition import ViewDefinition
 from strandline.views.delta_query import TwoStates
@@ -59,12 +59,12 @@ def rows_of_view(known: KnownViews, name: str, running: JoinRunner | None = None
     definition = known.definition(name)
     if not known.has_rows(name):
         return regenerate(definition, known.state, running)
-    return restore(known.state.rows(name, definition.schema.names), plain_schema(definition.schema))
+    return cast_rows(known.state.rows(name, definition.schema.names), plain_schema(definition.schema))
 
 
 def difference_to(state: StoreState, name: str, content: pa.Table) -> pa.Table:
     """What leads from the stored rows of a view to a content: rows with `_count`."""
-    return difference(restore(state.rows(name, content.column_names), content.schema), content).rows
+    return difference(cast_rows(state.rows(name, content.column_names), content.schema), content).rows
 
 
 def derive_rows(edit: StateEdit, installer: Installer, cache: PageCache, transactions: Sequence[Transaction]) -> None:

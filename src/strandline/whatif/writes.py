@@ -31,7 +31,7 @@ from strandline.tables import (
     settle_counts,
     taken_keys,
 )
-from strandline.values import match, restore
+from strandline.values import cast_rows, match
 from strandline.whatif.placement import key_numbers, places
 from strandline.whatif.scan import WhatIfSelection, checked_condition
 from strandline.whatif.seen_ids import SeenIds
@@ -254,7 +254,7 @@ def apply(opened: OpenWhatIf, changes: Changes | ChangeSet, *, lenient: bool) ->
 def _apply_keyed(opened: OpenWhatIf, changes: ChangeSet, doing: str, *, lenient: bool) -> int:
     table_schema = opened.schema
     names = pa.schema([table_schema.row_schema.field(name) for name in table_schema.key])
-    keyed = restore(changes.rows.select(list(table_schema.key)), names)
+    keyed = cast_rows(changes.rows.select(list(table_schema.key)), names)
     kind = kinds(changes.rows)
     chosen = opened.reader().select(None, bounds_of(encode_keys(keyed, table_schema.key)))
     pairs = match(chosen.visible.rows.select(list(table_schema.key)), keyed)
@@ -264,7 +264,7 @@ def _apply_keyed(opened: OpenWhatIf, changes: ChangeSet, doing: str, *, lenient:
         check_fit(KeyedImages.of(changes), chosen.visible.rows, where, doing)
     put = np.flatnonzero(kind != DELETE)
     schema = pa.schema([table_schema.row_schema.field(name) for name in table_schema.names])
-    rows = restore(changes.rows.select(list(table_schema.names)), schema)
+    rows = cast_rows(changes.rows.select(list(table_schema.names)), schema)
     check_not_null(rows.take(pa.array(put)), table_schema, doing)
     gone = chosen.visible.take(where[(kind == DELETE) & (where >= 0)])
     standing = put[where[put] >= 0]
@@ -285,7 +285,7 @@ def _apply_counted(opened: OpenWhatIf, changes: ChangeSet, doing: str, *, lenien
             "the changes count rows, and the table has a key", doing=doing, hint="Convert them with to_keyed(key)"
         )
     schema = pa.schema([table_schema.row_schema.field(name) for name in table_schema.names])
-    rows = restore(changes.rows.select(list(table_schema.names)), schema)
+    rows = cast_rows(changes.rows.select(list(table_schema.names)), schema)
     counts = np.asarray(changes.rows.column(COUNT), dtype=np.int64)
     removed = np.flatnonzero(counts < 0)
     added = rows.take(pa.array(np.repeat(np.arange(len(counts)), np.maximum(counts, 0))))

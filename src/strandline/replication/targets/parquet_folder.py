@@ -28,7 +28,7 @@ from strandline.changes import check_carried
 from strandline.errors import Damaged, StorageError
 from strandline.replication.definition import CopyDefinition
 from strandline.storage import flush, locked, put_in_place, write_flushed
-from strandline.values import restore
+from strandline.values import cast_rows
 
 INSIDE, MANIFEST, NEW, IDS = "_strandline", "MANIFEST", "new", "ids"
 FORMAT = 1
@@ -223,7 +223,7 @@ class ParquetFolder:
     def _read_table(self, path: str, schema: pa.Schema) -> pa.Table:
         try:
             with pq.ParquetFile(path) as file:
-                return restore(file.read(columns=schema.names), schema)
+                return cast_rows(file.read(columns=schema.names), schema)
         except (OSError, pa.ArrowInvalid, KeyError) as error:
             raise Damaged(
                 f"{os.path.basename(path)} can't be read: {error}",

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.values import free_name, match, no_rows, plain_schema, quoted, restore
+from strandline.values import cast_rows, free_name, match, no_rows, plain_schema, quoted
 from strandline.views.definition.regenerated import computed
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class GroupAccumulators:
             f"UNION ALL SELECT {', '.join([*keys, *taken])} FROM minus){grouped}"
         )
         tables = {"old": old, "plus": plus, "minus": minus}
-        return restore(computed(sql, tables, _DOING), self.schema), self._lost(tables)
+        return cast_rows(computed(sql, tables, _DOING), self.schema), self._lost(tables)
 
     def _lost(self, tables: Mapping[str, pa.Table]) -> pa.Table:
         """The groups of which a row with the least or the greatest value was deleted."""
@@ -155,11 +155,11 @@ class FirstRows:
         old, plus, minus = (one.select(self.columns.names) for one in (old, plus, minus))
         inside = self._before_last(old, plus) if more else plus
         left = computed("SELECT * FROM old EXCEPT ALL SELECT * FROM minus", {"old": old, "minus": minus}, _DOING)
-        rows = pa.concat_tables([restore(one, plain_schema(self.columns)) for one in (left, inside)])
+        rows = pa.concat_tables([cast_rows(one, plain_schema(self.columns)) for one in (left, inside)])
         held = computed(f"SELECT * FROM i0 {self.order} LIMIT {self.most}", {"i0": rows}, _DOING)
         is_more = pa.array([more or len(rows) > self.most] * len(held), pa.bool_())
         lost = [1] if more and len(rows) < self.end else []
-        return restore(held.append_column(self.more, is_more), self.schema), pa.table({"p0": lost})
+        return cast_rows(held.append_column(self.more, is_more), self.schema), pa.table({"p0": lost})
 
     def _before_last(self, old: pa.Table, plus: pa.Table) -> pa.Table:
         """The inserted rows that come before the last of those that were held."""

@@ -18,13 +18,13 @@ from strandline.engine import DuckdbConnection, thread_sandbox
 from strandline.errors import SqlError
 from strandline.tables import PageFiles, is_defined_here, own_names, query_over, relations_called
 from strandline.values import (
+    cast_rows,
     check_microseconds,
     no_rows,
     parse_duckdb,
     plain_schema,
     quoted,
     readable,
-    restore,
     translated,
 )
 from strandline.views.definition.definition import Occurrence, Operator, OutputColumn, Shape, ViewDefinition
@@ -142,11 +142,11 @@ def operator_rows(
     tables = {f"i{place}": table for place, table in enumerate(inputs)}
     doing, schema = f"computing {operator.kind}", plain_schema(operator.schema)
     if parts is None:
-        return restore(computed(operator.sql, tables, doing, connection), schema)
+        return cast_rows(computed(operator.sql, tables, doing, connection), schema)
     given = {f"r{place}": table for place, table in enumerate(inputs)}
     sources = [f"SELECT * FROM r{place}" for place in range(len(inputs))]
     rows = computed(_over_parts(operator, sources), {**given, "parts": parts}, doing, connection)
-    return restore(rows, schema)
+    return cast_rows(rows, schema)
 
 
 def operator_over_relations(
@@ -166,7 +166,7 @@ def operator_over_relations(
     if parts is not None:
         tables["parts"] = parts
     sql = _over_parts(operator, sources, restricted=parts is not None)
-    return restore(computed(sql, tables, f"computing {operator.kind}"), plain_schema(operator.schema))
+    return cast_rows(computed(sql, tables, f"computing {operator.kind}"), plain_schema(operator.schema))
 
 
 def _over_parts(operator: Operator, sources: Sequence[str], *, restricted: bool = True) -> str:
