@@ -35,12 +35,12 @@ from strandline.whatif import (
     commit_of,
     compare,
     conflict_table,
-    create,
     definitions,
     delete,
     drop,
     insert,
     merge_what_if,
+    new_what_if,
     purge,
     rebase,
     relation_of,
@@ -313,5 +313,5 @@ def what_if_readers(view: ReadView, cache: PageCache) -> dict[str, Callable[[], 
 
 def create_what_if(home: WhatIfHost, name: str, on: str) -> WhatIf:
     """A new what-if on a table or another what-if."""
-    create(home, name, on)
+    new_what_if(home, name, on)
     return WhatIf(home, name)

@@ -12,7 +12,7 @@ is_what_if, is_hidden           whether a name is a what-if's; whether a table o
 from strandline.whatif.catalog import CATALOG, IDS, WhatIfChain, chain_of, definitions, is_hidden, is_what_if
 from strandline.whatif.changes import changes_between, rows_between
 from strandline.whatif.conflicts import Resolve, compare, conflict_table, what_if_changes
-from strandline.whatif.lifecycle import WhatIfListing, create, drop, listed, purge
+from strandline.whatif.lifecycle import WhatIfListing, drop, listed, new_what_if, purge
 from strandline.whatif.merge import merge_what_if, rebase
 from strandline.whatif.scan import WhatIfReader, WhatIfRelation, relation_of, what_if_relation
 from strandline.whatif.transaction import WhatIfHost, commit_of, run_transaction
@@ -42,7 +42,6 @@ __all__ = [
     "commit_of",
     "compare",
     "conflict_table",
-    "create",
     "definitions",
     "delete",
     "drop",
@@ -51,6 +50,7 @@ __all__ = [
     "is_what_if",
     "listed",
     "merge_what_if",
+    "new_what_if",
     "purge",
     "rebase",
     "relation_of",

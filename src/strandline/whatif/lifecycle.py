@@ -37,7 +37,7 @@ class WhatIfListing:
     tuples: int
 
 
-def create(home: WhatIfHost, name: str, on: str) -> None:
+def new_what_if(home: WhatIfHost, name: str, on: str) -> None:
     """A new what-if on a table or on another what-if (section 4: DEFINE HYPREL name ON on)."""
 
     def work(transaction: WhatIfTransaction) -> None:
