@@ -29,6 +29,10 @@ from strandline.views.difference_table import all_segments, entries
 
 COUNTED = "select o.x, c.y from o join c on o.c = c.id"
 KEYED = "select o.id, o.x, c.y from o join c on o.c = c.id"
+GROUPED = (
+    "select c.y, count(*) as n, cast(sum(o.x) as bigint) as s, max(o.x) as m "
+    "from o left join c on o.c = c.id group by c.y having count(*) > 1"
+)
 MAINTAIN = ["eager", "deferred"]
 
 
@@ -122,6 +126,28 @@ def test_a_sender_stopped_at_any_storage_operation_loses_and_doubles_nothing(mai
         with opened(inner) as store:
             assert store.copy("slow").refresh("difference").method in ("difference", "nothing")
             assert held("slow") == rows_of(store, COUNTED)
+
+
+STOPPED: dict[str, Callable[[Store], Any]] = {
+    "a refresh": lambda store: store.copy("slow").refresh(),
+    "a commit": lambda store: change(store, 300),
+}
+
+
+@pytest.mark.parametrize("what", STOPPED)
+def test_operators_that_are_kept_at_commits_lose_and_double_nothing(what: str) -> None:
+    counting = FaultyStorage(restored("eager", GROUPED))
+    STOPPED[what](opened(counting))
+    assert counting.operations > 3
+    for at in range(counting.operations):
+        inner, fault = restored("eager", GROUPED), (Fault.STOP, Fault.ANSWER_LOST_THEN_STOP)[at % 2]
+        with suppress(Crash):
+            STOPPED[what](opened(FaultyStorage(inner, fault, at)))
+        with opened(inner) as store:
+            for name in ("slow", "fast")[: 2 if at % 4 == 0 else 1]:
+                assert store.copy(name).refresh("difference").method in ("difference", "nothing")
+                assert held(name) == rows_of(store, GROUPED)
+        assert not check_store(inner).findings
 
 
 def stopping(when: str, apply: Callable[[SqlTarget, Message], CopyState]) -> Callable[[SqlTarget, Message], CopyState]:
