@@ -12,13 +12,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.pages.toy import Clock, ToyInstaller, ToyValidator, all_rows, assert_sound, created, opened, put
+from tests.pages.faults import Fault, FaultyStorage
+from tests.pages.toy import Clock, ToyInstaller, ToyValidator, all_rows, assert_sound, created, domain_of, opened, put
 from tests.storage.test_swap_folder import stopped
 
-from strandline.errors import StoreError
-from strandline.pages import Environment, PageSnapshot, PageStore, open_store, read_registry
+from strandline.errors import Conflict, InUse, StoreError
+from strandline.pages import Environment, PageSnapshot, PageStore, Transaction, open_store, read_registry
 from strandline.pages.forks import MasterAttempt
 from strandline.pages.liveness import DeathWatch, ProcessIdentity
 from strandline.storage import LocalStorage, MemoryStorage, Storage
@@ -52,7 +54,89 @@ def test_processes_that_live_shortly_fence_a_dead_one_together() -> None:
     assert_sound(storage)
 
 
-def test_a_killed_process_of_this_machine_is_fenced_at_the_next_commit(tmp_path: Path) -> None:
+@dataclass
+class Dead:
+    """A process that reads a branch and a snapshot of it, loads a table, and is never heard of again."""
+
+    store: PageStore
+    reader: PageSnapshot
+    load: Transaction
+
+    @classmethod
+    def left(cls, storage: Storage, clock: Clock) -> Dead:
+        store = opened_elsewhere(storage, clock)
+        branch = store.fork("branch")
+        put(branch, "t", a=1)
+        branch.name_snapshot("old")
+        put(branch, "t", a=2)
+        store.beat()
+        load = store.version().begin()
+        load.reserve_table(domain_of(store.version(), "t"))
+        return cls(store, branch.at("old"), load)
+
+
+def drop_all(store: PageStore) -> None:
+    store.version("branch").drop_snapshot("old")
+    store.drop_version("branch")
+
+
+def base() -> tuple[MemoryStorage, Clock]:
+    storage, clock = MemoryStorage(), Clock()
+    with created(storage, clock) as store:
+        put(store.version(), "t", a=1)
+    return storage, clock
+
+
+def test_the_dead_are_in_nobodys_way_who_drops() -> None:
+    storage, clock = base()
+    with opened_elsewhere(storage, clock) as store:
+        dead = Dead.left(storage, clock)
+        store.beat()
+        entry = f"a process .entry {dead.store.process}."
+        with pytest.raises(InUse, match=f"being read by {entry}"):
+            store.version("branch").drop_snapshot("old")
+        with pytest.raises(InUse, match=f"open in {entry}"):
+            store.drop_version("branch")
+        clock.time += 61
+        drop_all(store)
+        assert processes(storage) == [store.process]
+    assert_sound(storage)
+
+
+def test_the_dead_are_in_nobodys_way_who_comes() -> None:
+    """Who comes has not seen the silence itself, and has committed nothing."""
+    storage, clock = base()
+    dead = Dead.left(storage, clock)
+    with opened_elsewhere(storage, clock) as store:
+        with pytest.raises(Conflict, match="being loaded"):
+            put(store.version(), "t", a=2)
+        clock.time += 61
+    assert processes(storage) == [dead.store.process]
+    with opened_elsewhere(storage, clock) as store:
+        assert processes(storage) == [store.process]
+        put(store.version(), "t", a=2)
+        drop_all(store)
+    assert_sound(storage)
+
+
+def test_what_the_dead_left_keeps_nobody_from_coming_where_the_disk_is_full() -> None:
+    for at in (*range(1, 12), 300, 600):  # the first operation is to join
+        storage, clock = base()
+        dead = Dead.left(storage, clock)
+        with opened_elsewhere(storage, clock):
+            clock.time += 61
+        full = FaultyStorage(storage, Fault.FULL, at)
+        with opened_elsewhere(full, clock) as store:
+            full.at = -1
+            assert full.struck
+            assert all_rows(store.version().view()) == {"t": {"a": 1}}
+        with opened_elsewhere(storage, clock) as store:
+            drop_all(store)
+            assert processes(storage) == [store.process] != [dead.store.process]
+        assert_sound(storage)
+
+
+def test_a_killed_process_of_this_machine_is_fenced_by_the_next_that_comes(tmp_path: Path) -> None:
     code = f"""
 from strandline.storage import LocalStorage
 from tests.pages.toy import created, put
@@ -78,7 +162,6 @@ input()
             assert len(processes(storage)) == 2
         killed.send_signal(signal.SIGKILL)
     with opened(storage) as store:
-        put(store.version(), "t", a=3)
         assert processes(storage) == [store.process]
     assert_sound(storage)
 

@@ -269,11 +269,10 @@ def drop_version(version: Version) -> None:
     version.refresh()
     if version.readers():
         raise InUse("it is being read or written in this process", doing=doing, hint="Close its readers first")
-    registry = read_registry(version.context.storage).registry
-    own = version.context.membership.number
-    others = [n for n, record in registry.processes.items() if n != own and version.object in record.floors]
-    if others:
-        raise InUse(f"other processes have it open ({others})", doing=doing, hint="Close the store there first")
+    others = version.store.living().without(version.context.membership.number).processes.values()
+    users = [str(record) for record in others if version.object in record.floors]
+    if users:
+        raise InUse(f"it is open in {', '.join(users)}", doing=doing, hint="Close the store there first")
     while True:
         with version.attempt() as attempt:
             attempt.write(_dropped(attempt.base.pointer, attempt.output, doing))

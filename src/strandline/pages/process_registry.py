@@ -68,6 +68,9 @@ class ProcessRecord:
     identity: ProcessIdentity | None = None
     """Which process of which machine it is, where that can be told."""
 
+    def __str__(self) -> str:
+        return f"process {self.identity.number}" if self.identity is not None else f"a process (entry {self.number})"
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:

@@ -176,8 +176,8 @@ def check_new_name(pointer: Pointer, name: str, output: ObjectWriter) -> None:
 
 def drop_snapshot(version: Version, name: str, visits: Visits | None = None) -> int:
     """Drop a permanent snapshot; how many objects that freed."""
+    registry = version.store.living()
     version.refresh()
-    registry = read_registry(version.context.storage).registry
     while True:
         with version.attempt() as attempt:
             record = _droppable(version, registry, attempt.base.pointer, name)
@@ -309,12 +309,16 @@ def _refuse_children(pointer: Pointer, record: SnapshotRecord) -> None:
 
 
 def _refuse_readers(version: Version, registry: ProcessRegistry, record: SnapshotRecord) -> None:
-    own = version.context.membership.number
-    others = [other for number, other in registry.processes.items() if number != own]
-    if version.pins.name_count(record.name) or any(
-        record.commit in other.holds.get(version.object, ()) for other in others
-    ):
-        raise InUse(f"the snapshot {record.name} is being read", doing=f"dropping {record.name}", hint="Close it first")
+    others = registry.without(version.context.membership.number).processes.values()
+    readers = [str(other) for other in others if record.commit in other.holds.get(version.object, ())]
+    if version.pins.name_count(record.name):
+        readers.append("this process")
+    if readers:
+        raise InUse(
+            f"the snapshot {record.name} is being read by {', '.join(readers)}",
+            doing=f"dropping {record.name}",
+            hint="Close it first",
+        )
 
 
 def _refuse_foreign_domains(state: State, chosen: frozenset[TableId] | None) -> None:

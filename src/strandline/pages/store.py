@@ -43,6 +43,7 @@ from strandline.pages.process_registry import (
     ProcessRegistry,
     Reading,
     encode_registry,
+    read_registry,
 )
 from strandline.pages.snapshots import PageSnapshot
 from strandline.pages.temporary_version import TemporaryVersion
@@ -67,7 +68,6 @@ class PageStore:
         self._heart: threading.Thread | None = None
         self._last_beat = context.environment.monotonic()
         context.membership.positions = self._positions
-        context.watch.dead(context.membership.joined.without(self.process).processes, self._last_beat)
 
     @property
     def process(self) -> ProcessId:
@@ -145,6 +145,14 @@ class PageStore:
         self._fence_dead(registry)
         return registry
 
+    def living(self) -> ProcessRegistry:
+        """Who works on the store, once those are fenced of whom it is known that they are dead: they are in nobody's
+        way.
+        """
+        storage = self.context.storage
+        self._fence_dead(read_registry(storage).registry)
+        return read_registry(storage).registry
+
     def start_heart(self, every: float | None = None) -> None:
         """Beat from a thread of its own until closed. A process that may idle or only read needs it to live.
 
@@ -191,6 +199,14 @@ class PageStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def take_over(self) -> None:
+        """What the dead left to those who come: many processes never commit, and would find them in their way. What
+        can't be done now (a disk is full) is for the next beat, or the next process.
+        """
+        with suppress(StorageError):
+            self.recover()
+            self._fence_dead(self.context.membership.joined)
 
     def recover(self) -> None:
         """Go on clearing away versions that were being dropped."""
@@ -299,7 +315,7 @@ def open_store(
     """An existing store."""
     read_master(Objects(storage))
     store = PageStore(_context(storage, installer, validator, environment or Environment(), derivers))
-    store.recover()
+    store.take_over()
     return store
 
 
