@@ -1,6 +1,6 @@
 """Hypothetical relations: what-if tables over a live base (Woodfill & Stonebraker 1983).
 
-new_what_if, listed, purge, drop what-ifs on a table or another what-if
+new_what_if, purge, drop, …     what-ifs on a table or another what-if, and their list
 WhatIfReader, WhatIfRelation    a what-if at a state: its rows, and the same as a relation
 insert, upsert, update, …       the verbs, each inside `run_transaction`
 compare, merge_what_if, rebase  a what-if beside the relation below it, conflicts, merging
