@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -36,6 +36,7 @@ class Input:
 
     relation: Relation
     side: Side
+    _pieces: dict[tuple[str, ...], list[Split]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def frame(self) -> DataFrame | None:
@@ -52,17 +53,26 @@ class Input:
         return dict(zip(self.side.names, self.side.columns, strict=True))
 
     def parts(self, columns: Sequence[str]) -> list[Split]:
-        """The pieces with the bounds of `columns`, which are the comparison's names, not the file's."""
+        """The pieces with the bounds of `columns`, which are the comparison's names, not the file's.
+
+        They are looked up once: bounds come from the statistics of every piece, or from its rows.
+        """
         if self.frame is not None:
             return []
-        here = self.file_names()
-        return [
-            replace(part, bounds={name: part.bounds[here[name]] for name in columns if here[name] in part.bounds})
-            for part in self.relation.parts([here[name] for name in columns])
-        ]
+        asked = tuple(columns)
+        if asked not in self._pieces:
+            here = self.file_names()
+            self._pieces[asked] = [
+                replace(part, bounds={name: part.bounds[here[name]] for name in columns if here[name] in part.bounds})
+                for part in self.relation.parts([here[name] for name in columns])
+            ]
+        return self._pieces[asked]
 
     def scans(self) -> tuple[Scan, ...]:
-        return () if self.frame is not None else tuple(part.scan for part in self.relation.parts([]))
+        if self.frame is not None:
+            return ()
+        known = next(iter(self._pieces.values()), None)
+        return tuple(part.scan for part in (self.relation.parts([]) if known is None else known))
 
 
 def read_through(
