@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.command import Command, extracts
+
+ROOT = Path(__file__).resolve().parents[2]
 
 WRONG: dict[str, tuple[str, ...]] = {
     "no such command": ("frobnicate",),
@@ -94,6 +99,33 @@ def test_a_full_disk_is_told_in_a_paragraph(command: Command, monkeypatch: pytes
     assert ran.code == 2
     assert "No space left on device" in ran.json["why"]
     assert "Traceback" not in ran.err
+
+
+def shell(script: str) -> subprocess.CompletedProcess[str]:
+    """A shell's command line, in which `strandline` is ours."""
+    ours = f'strandline() {{ "{sys.executable}" -m strandline.cli "$@"; }}; {script}'
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": ""}
+    return subprocess.run(["bash", "-c", ours], env=env, capture_output=True, text=True, check=False)
+
+
+def test_output_that_is_full_is_trouble_and_no_difference(command: Command) -> None:
+    command("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--out", "t.changes")
+    for words in ("show t.changes", "show t.changes --json", "diff nowhere tuesday.parquet --json", "--help"):
+        ran = shell(f"ulimit -f 0; strandline {words} > out")
+        assert ran.returncode == 2
+        assert "Traceback" not in ran.stderr
+        assert len(ran.stderr.strip().splitlines()) == 1, "one paragraph"
+
+
+def test_a_closed_stream_takes_nothing_from_the_other(command: Command) -> None:
+    diff = "diff monday.parquet tuesday.parquet -k id --runner inline"
+    ran = shell(f"strandline {diff} --json 2>&-")
+    assert ran.returncode == 1
+    assert json.loads(ran.stdout)["updated"] == 1
+    ran = shell(f"strandline {diff} --out t.csv --verbose >&- 2>&-")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", "")
+    assert Path("t.csv").read_text().startswith('"_change"')
+    assert shell("strandline diff nowhere tuesday.parquet 2>&-").returncode == 2
 
 
 def test_our_own_mistake_is_told_as_one(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

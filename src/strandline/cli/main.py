@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
@@ -87,8 +88,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point: runs a command and exits with its code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     wants_json = "--json" in arguments
+    _open_closed_streams()
     try:
         code = cli.main(arguments, prog_name="strandline", standalone_mode=False, obj=tuple(arguments))
+        sys.stdout.flush()
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except (click.Abort, KeyboardInterrupt, Cancelled):
@@ -104,6 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except SystemExit as stop:
         # click exits by itself after completing a line, and when a reader has gone, with a 1 that means differences.
         code = stop.code if VARIABLE in os.environ else NOT_READ
+    except BrokenPipeError:
+        code = NOT_READ
     except OSError as error:
         record = {"error": "StorageError", "why": str(error)}
         code = _report_trouble(record, f"strandline: the machine refused: {error}.", as_json=wants_json)
@@ -112,7 +117,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         record = {"error": "InternalError", "why": f"{type(error).__name__}: {error}"}
         code = _report_trouble(record, f"strandline: {_internal_error(error)}", as_json=wants_json)
+    _leave_unwritten()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _open_closed_streams() -> None:
+    """A stream that the caller closed goes nowhere; else a file that is opened later would get its place."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            _send_nowhere(number)
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+def _leave_unwritten() -> None:
+    """What standard output could not take was told; Python would try again at its end, and exit by its own code."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _send_nowhere(1)
+
+
+def _send_nowhere(number: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    if nowhere != number:
+        os.dup2(nowhere, number)
+        os.close(nowhere)
 
 
 def _internal_error(error: Exception) -> str:
@@ -123,9 +152,10 @@ def _internal_error(error: Exception) -> str:
 
 
 def _report_trouble(record: dict[str, str], words: str, *, as_json: bool) -> int:
-    if as_json:
-        emit_json(record)
     complain(words)
+    if as_json:
+        with suppress(OSError):  # a full disk, say, which is what the words are about
+            emit_json(record)
     return TROUBLE
 
 
