@@ -111,6 +111,24 @@ def test_what_cant_go_out_is_refused(command: Command, words: tuple[str, ...], s
     assert said in ran.err
 
 
+@pytest.mark.parametrize("option", ["--out", "--html", "--append"])
+def test_no_output_is_written_over_what_is_read(command: Command, tmp_path: Path, option: str) -> None:
+    extracts()
+    before = {name: Path(name).read_bytes() for name in ("monday.parquet", "tuesday.parquet")}
+    Path("link.parquet").symlink_to("tuesday.parquet")
+    for name in (*before, tmp_path / "monday.parquet", "link.parquet"):
+        ran = command(*DIFF, option, name, "--format", "parquet")
+        assert (ran.code, "would be written over" in ran.err) == (2, True)
+    assert {name: Path(name).read_bytes() for name in before} == before
+
+
+def test_two_outputs_are_two_files(command: Command) -> None:
+    extracts()
+    ran = command(*DIFF, "--out", "t.parquet", "--append", "./t.parquet")
+    assert (ran.code, "would be written over" in ran.err, Path("t.parquet").exists()) == (2, True, False)
+    assert command(*DIFF, "--out", "/dev/null", "--format", "csv", "--html", "/dev/null").code == 1
+
+
 def test_a_reader_that_has_seen_enough_is_no_difference_and_no_trouble(tmp_path: Path) -> None:
     rows = 50_000
     for name, value in (("a", 1), ("b", 2)):

@@ -23,7 +23,7 @@ from tests.random_tables import Case, cases
 
 import strandline as sl
 from strandline.changes.shape import ChangeSet
-from strandline.differential.differential import Differential
+from strandline.differential.differential import Differential, find_changes
 from strandline.differential.window.options import WindowOptions
 from strandline.errors import GuardTripped, InputError, SchemaError
 
@@ -379,6 +379,28 @@ def test_the_sorted_new_side_is_kept_whole(tmp_path: Path) -> None:
     found = sl.diff(old, new, keep_sorted=str(tmp_path / "kept"), **options)
     assert (found.summary().updated, found.summary().unchanged) == (1, 1)
     assert pq.read_table(tmp_path / "kept").equals(new.sort_by("id"))
+
+
+def test_what_is_guarded_or_not_written_leaves_no_sorted_side(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    options: Any = {"key": "id", "runner": "inline", "keep_sorted": str(kept)}
+    with pytest.raises(GuardTripped):
+        sl.diff(OLD, NEW, fail_over="1%", **options)
+    found = find_changes(OLD, NEW, **options)
+    assert not kept.exists()
+    found.keep_state()
+    assert kept.is_dir()
+    with pytest.raises(InputError, match="exists already"):
+        sl.diff(OLD, NEW, **options)
+
+
+@pytest.mark.parametrize("name", ["state", "save_state", "keep_sorted"])
+def test_an_empty_name_is_no_place(name: str) -> None:
+    given: Any = {name: ""}
+    with pytest.raises(InputError, match=f"{name} is an empty name"):
+        sl.diff(None if name == "state" else OLD, NEW, "id", runner="inline", algorithm="merge", **given)
+    with pytest.raises(InputError, match="the name is empty"):
+        sl.diff("", NEW, "id", runner="inline")
 
 
 def test_no_columns_are_not_all_columns() -> None:

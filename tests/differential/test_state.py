@@ -30,7 +30,7 @@ from strandline.differential.plan import DiffPlan
 from strandline.differential.signatures import signature_file
 from strandline.differential.signatures.state import SignatureState, load_state, save_state
 from strandline.engine import InlineRunner
-from strandline.errors import InputError
+from strandline.errors import InputError, StateError
 from strandline.relations import spooled
 
 NIGHTS = 4
@@ -192,6 +192,23 @@ def test_verify_finds_an_update_that_signatures_missed(folder: Path, monkeypatch
     assert found.run.missed == 1
     assert kinds(found) == {(1,): "delete", (2,): "update", (4,): "insert"}
     assert found.header.has_before
+
+
+def test_verifying_with_another_extract_than_that_of_the_state_is_refused(folder: Path) -> None:
+    sl.diff(None, MONDAY, "id", state="s")
+    for other in (MONDAY.slice(1), pa.concat_tables([MONDAY, MONDAY.slice(0, 1).set_column(0, "id", [[9]])])):
+        pq.write_table(other, "other.parquet")
+        with pytest.raises(StateError, match=r"other\.parquet is not the extract that the signatures were made from"):
+            sl.diff(None, TUESDAY, "id", state="s", verify="other.parquet")
+    pq.write_table(MONDAY, "monday.parquet")
+    assert sl.diff(None, TUESDAY, "id", state="s", verify="monday.parquet").run.missed == 0, "the state stayed"
+
+
+def test_pairs_are_not_signed(folder: Path) -> None:
+    named: list[Any] = [{"state": "s"}, {"save_state": "s"}]
+    for options in named:
+        with pytest.raises(InputError, match="duplicates are paired"):
+            sl.diff(MONDAY, TUESDAY, "id", duplicates="pair", **options)
 
 
 def test_an_added_column_is_told_and_signed_from_then_on(folder: Path) -> None:

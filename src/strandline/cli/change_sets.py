@@ -205,7 +205,7 @@ def net(
     """
     import strandline as sl
 
-    piped = takes_stdout(given, as_json=as_json)
+    piped = takes_stdout(given, as_json=as_json, inputs=(source,))
     names = [name for text in key for name in text.split(",") if name]
     is_delta = os.path.isdir(os.path.join(source, "_delta_log"))
     if is_delta and since is None:

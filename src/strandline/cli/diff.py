@@ -122,7 +122,8 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
     from strandline.report import facts_of, summary_words
 
     old, new = _old_and_new(sides, given["state"], versions=bool(given["old_version"] or given["new_version"]))
-    options, piped = _options(given), takes_stdout(given, as_json=as_json)
+    piped = takes_stdout(given, as_json=as_json, inputs=(old, new))
+    options = _options(given)
     key = _names(given["key"])
     if given["key"] and not key:
         raise click.UsageError("--key names no column. Leave it out to compare rows without a key.")

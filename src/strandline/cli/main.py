@@ -152,10 +152,10 @@ def _internal_error(error: Exception) -> str:
 
 
 def _report_trouble(record: dict[str, str], words: str, *, as_json: bool) -> int:
-    complain(words)
     if as_json:
         with suppress(OSError):  # a full disk, say, which is what the words are about
             emit_json(record)
+    complain(words)
     return TROUBLE
 
 

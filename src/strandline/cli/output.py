@@ -302,14 +302,30 @@ def pairs(given: Sequence[str], option: str) -> dict[str, str]:
     return values
 
 
-def takes_stdout(given: Mapping[str, Any], *, as_json: bool) -> bool:
-    """Whether the rows themselves go to standard output, so that words go elsewhere. Refuses what can't be."""
+def takes_stdout(given: Mapping[str, Any], *, as_json: bool, inputs: Sequence[str | None] = ()) -> bool:
+    """Whether the rows themselves go to standard output, so that words go elsewhere. Refuses what can't be, and to
+    write over `inputs`.
+    """
+    _check_files(given, inputs)
     taken = given["out"] in ("-", "/dev/stdout") or bool(given["out_format"] and not given["out"])
     if taken and as_json:
         raise click.UsageError("--json and the rows can't both go to standard output: name a file with --out")
     if taken and given["out_format"] in ("parquet", "arrow") and sys.stdout.isatty():
         raise click.UsageError(f"{given['out_format']} is not for a terminal: name a file with --out, or pipe it on")
     return taken
+
+
+def _check_files(given: Mapping[str, Any], inputs: Sequence[str | None]) -> None:
+    """Refuses an output that would replace a file that is read, or another output. Pipes and devices may be shared."""
+    taken = {os.path.realpath(path): path for path in inputs if path and os.path.isfile(path)}
+    outputs = {"--out": "out", "--html": "html_path", "--append": "append_path"}
+    for option, name in outputs.items():
+        path = given.get(name)
+        if not path or path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
+            continue
+        if (place := os.path.realpath(path)) in taken:
+            raise click.UsageError(f"{option} {path} would be written over {taken[place]}: name another file")
+        taken[place] = f"{path}, which {option} names, too"
 
 
 def write_changes(

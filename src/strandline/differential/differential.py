@@ -28,7 +28,7 @@ from strandline.differential.partitioned_hash import partitioned_hash
 from strandline.differential.plan import DiffPlan, plan_diff
 from strandline.differential.pointer_diff import pointer_diff
 from strandline.differential.renames import check_renames, check_strict, suggest_renames
-from strandline.differential.result import DiffResult, WorkDone
+from strandline.differential.result import DiffResult, SortedParts, WorkDone
 from strandline.differential.signature_diff import signature_diff
 from strandline.differential.signatures import (
     SignatureSpec,
@@ -89,10 +89,18 @@ class NextState:
 class Differential(Changes):
     """A change set found by `diff`: beside the changes it knows how they were found."""
 
-    def __init__(self, stored: StoredChanges, spool: Spool, run: DiffRun, next_state: NextState | None = None) -> None:
+    def __init__(
+        self,
+        stored: StoredChanges,
+        spool: Spool,
+        run: DiffRun,
+        next_state: NextState | None = None,
+        kept: SortedParts | None = None,
+    ) -> None:
         super().__init__(stored, spool)
         self.run = run
         self._next_state = next_state
+        self._kept = kept
 
     def hold_state(self, lock: ExitStack) -> None:
         """Keep a lock on the state that the next one replaces until that is in its place; without one, let go of it."""
@@ -102,7 +110,13 @@ class Differential(Changes):
             self._next_state = replace(self._next_state, lock=lock)
 
     def keep_state(self) -> None:
-        """Puts the next state where it was asked to be; does nothing if there is none, or the second time."""
+        """Puts what the next run starts from where it was asked to be: the new side in key order, the next state.
+
+        Does nothing if there is neither, or the second time.
+        """
+        if self._kept is not None:
+            self._kept.keep()
+        self._kept = None
         if self._next_state is not None:
             lock = self._next_state.lock
             with lock or nullcontext():
@@ -194,6 +208,7 @@ def _compared(
         plan.spool,
         replace(run, missed=missed, renames=renames),
         _next_state(plan, chosen, result, estimate.algorithm),
+        result.kept,
     )
 
 
@@ -392,7 +407,21 @@ def _verified(
         )
     exact = partitioned_hash(exact_plan)
     missed = exact.header.counts.rows - result.header.counts.rows
+    if isinstance(options.verify, str):
+        _check_same_keys(options.verify, exact.header.counts, result.header.counts)
     return (replace(exact, state=result.state) if missed else result), missed
+
+
+def _check_same_keys(path: str, exact: Counts, signed: Counts) -> None:
+    """Signatures miss updates alone: with other inserts or deletes, or fewer updates, it is another extract."""
+    told, found = ((c.inserted, c.deleted) for c in (signed, exact))
+    if told != found or exact.updated < signed.updated:
+        raise StateError(
+            f"{path} is not the extract that the signatures were made from: by it {found[0]:,} rows were inserted, "
+            f"{exact.updated:,} updated, {found[1]:,} deleted, by them {told[0]:,}, {signed.updated:,}, {told[1]:,}",
+            doing="verifying a differential",
+            hint="Name the extract of the run before, or leave verify out",
+        )
 
 
 def guard(counts: Counts, fail_over: float | None, plan: DiffPlan) -> None:

@@ -8,8 +8,6 @@ Parquet that is clustered for the next run.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,7 +25,15 @@ from strandline.differential.partitioned_hash import (
     whole,
 )
 from strandline.differential.plan import DiffPlan, RangesOfKey, exchange_side
-from strandline.differential.result import DiffResult, WorkDone, gather, spill, write_part
+from strandline.differential.result import (
+    DiffResult,
+    SortedParts,
+    WorkDone,
+    check_is_new,
+    gather,
+    spill,
+    write_part,
+)
 from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
 from strandline.errors import InputError
 from strandline.relations import (
@@ -42,7 +48,6 @@ from strandline.relations import (
     schema_from_text,
     schema_to_text,
 )
-from strandline.storage import building
 from strandline.values import key_order
 
 OUTSIDE = ("old", "new")
@@ -52,6 +57,8 @@ def merge(plan: DiffPlan, keep_sorted: str | None = None) -> DiffResult:
     """The differential by ranges of the key; `keep_sorted` is a folder for the new side in key order."""
     comparison = plan.comparison
     pieces, by_key = plan.pieces(plan.bytes), plan.by_key
+    if keep_sorted is not None:
+        check_is_new(keep_sorted)
     if keep_sorted is None and pieces == 1:
         return whole(plan)
     if keep_sorted is None and len(by_key.ranges) > 1:
@@ -89,12 +96,11 @@ def _merge_sorted(plan: DiffPlan, pieces: int, keep_sorted: str | None) -> DiffR
     exchange = Exchange((old, new), len(bounds) + 1, bounds)
     template = {**bucket_template(plan), "keep": keep_sorted and schema_to_text(plan.new.relation.schema)}
     outcomes = run_exchanged(exchange, merge_sorted, template, (plan.runner, plan.spool), "merging key ranges")
-    if keep_sorted is not None:
-        _keep([outcome.result["kept"] for outcome in outcomes], keep_sorted)
     shuffled = sum(outcome.bytes for outcome in outcomes)
     work = WorkDone(bytes_read=sum(scan.bytes for scan in (*old.scans, *new.scans)), bytes_shuffled=shuffled)
     result = gather(comparison.header, outcomes)
-    return replace(result, work=replace(result.work, bytes_read=0) + work)
+    kept = SortedParts(tuple(outcome.result["kept"] for outcome in outcomes), keep_sorted) if keep_sorted else None
+    return replace(result, work=replace(result.work, bytes_read=0) + work, kept=kept)
 
 
 @kernel
@@ -108,16 +114,6 @@ def merge_sorted(item: WorkItem, attempt: Attempt) -> Result:
         result["kept"] = attempt.path("sorted.parquet")
         pq.write_table(new.take(pa.array(key_order(new, comparison.key))), result["kept"], row_group_size=122_880)
     return result
-
-
-def _keep(parts: Sequence[str], folder: str) -> None:
-    """Moves sorted parts into a folder, whole or not at all: it is built beside its place and renamed."""
-    if os.path.exists(folder):
-        raise InputError(f"{folder} exists already", doing="keeping the sorted new side", hint="Name a new folder")
-    os.makedirs(os.path.dirname(os.path.abspath(folder)), exist_ok=True)
-    with building(folder) as fresh:
-        for place, part in enumerate(parts):
-            shutil.move(part, os.path.join(fresh, f"part-{place:05d}.parquet"))
 
 
 @kernel

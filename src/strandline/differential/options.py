@@ -86,6 +86,15 @@ class DiffOptions:
                 doing="reading options",
                 hint="Only merge sorts the new side: leave the algorithm out, or say merge",
             )
+        for name in ("state", "save_state", "keep_sorted"):
+            if getattr(self, name) == "":
+                raise InputError(f"{name} is an empty name", doing="reading options", hint="Name a folder")
+        if self.duplicates == "pair" and (self.state is not None or self.save_state is not None):
+            raise InputError(
+                "duplicates are paired, and signatures of them are to be kept",
+                doing="reading options",
+                hint="Signatures need a key that is unique: leave out the state, or the pairing",
+            )
         if self.slices is not None and self.slices < 1:
             raise InputError(f"slices is {self.slices}", doing="reading options", hint="Give 1 or more")
         if self.bits is not None and not MINIMUM_BITS <= self.bits <= MAXIMUM_BITS:
@@ -195,7 +204,7 @@ def size(given: int | str) -> int:
     """
     if isinstance(given, int):
         return given
-    parsed = re.fullmatch(r"\s*([0-9.]+)\s*([kmg]?b?)\s*", given.lower())
+    parsed = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([kmg]?b?)\s*", given.lower())
     if not parsed:
         raise InputError(f"{given!r} is no size", doing="reading options", hint="Say for example 64MB")
     return int(float(parsed[1]) * _UNITS[parsed[2]])

@@ -7,6 +7,7 @@ type.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,7 +26,9 @@ from strandline.changes import (
 )
 from strandline.differential.signatures import SignatureState
 from strandline.engine import Attempt, Outcome
+from strandline.errors import InputError
 from strandline.relations import Scan
+from strandline.storage import building
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,28 @@ class WorkDone:
 
 
 @dataclass(frozen=True)
+class SortedParts:
+    """The new side in key order: files of the spool, and the folder that they shall go to."""
+
+    parts: tuple[str, ...]
+    folder: str
+
+    def keep(self) -> None:
+        """Moves the parts into the folder, whole or not at all: it is built beside its place and renamed."""
+        check_is_new(self.folder)
+        os.makedirs(os.path.dirname(os.path.abspath(self.folder)), exist_ok=True)
+        with building(self.folder) as fresh:
+            for place, part in enumerate(self.parts):
+                shutil.move(part, os.path.join(fresh, f"part-{place:05d}.parquet"))
+
+
+def check_is_new(folder: str) -> None:
+    """Refuses a folder for sorted parts that is there already."""
+    if os.path.exists(folder):
+        raise InputError(f"{folder} exists already", doing="keeping the sorted new side", hint="Name a new folder")
+
+
+@dataclass(frozen=True)
 class DiffResult:
     """The change rows in Parquet files of the spool. `state` is what the next run may start from, if it was asked."""
 
@@ -58,6 +83,7 @@ class DiffResult:
     parts: tuple[PartFile, ...]
     work: WorkDone = field(default_factory=WorkDone)
     state: SignatureState | None = None
+    kept: SortedParts | None = None
 
 
 def write_part(changes: ChangeSet, attempt: Attempt, name: str = "changes.parquet") -> dict[str, Any]:

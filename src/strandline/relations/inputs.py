@@ -87,6 +87,8 @@ def open_relation(
     options = options or ReadOptions()
     if is_spark_table(source):
         return open_spark_table(source, session, options, spool)
+    if isinstance(source, str) and not source.strip():
+        raise InputError("the name is empty", doing="opening a relation", hint="Name a file, a folder, a URL or -")
     if isinstance(source, (str, os.PathLike)):
         return _open_path(source, format, options, spool)
     if isinstance(source, (list, tuple)) and source and all(isinstance(one, (str, os.PathLike)) for one in source):

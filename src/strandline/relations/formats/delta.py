@@ -65,7 +65,7 @@ def _load(path: str, version: int | dt.datetime | None) -> Any:
             _check_time(table, version, path)
             table.load_as_version(version)
         return table
-    except DeltaError as error:
+    except (DeltaError, OverflowError) as error:
         if isinstance(version, int):
             latest = _load(path, None).version()
             if not 0 <= version <= latest:
