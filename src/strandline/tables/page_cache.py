@@ -147,11 +147,14 @@ class PageCache:
         return self.chosen(entry, schema, read, columns)
 
     def looked_through(self, entry: Entry, schema: TableSchema, read: Read, columns: Sequence[str]) -> PageContents:
-        """The same for who looks for rows, and will look again: a choice of columns of a large page is kept, too."""
+        """The same for who looks for rows, and will look again: a choice of columns of a large page is kept, too.
+
+        The order's are among them only where they are chosen; without them rows are found by their values alone.
+        """
         ref = live_base(entry)
         if entry.rows <= self.kept_rows or self._recall(ref, schema) is not None:
             return self.contents(entry, schema, read)
-        base = self._part(ref, schema, read, {*columns, *schema.order})
+        base = self._part(ref, schema, read, columns)
         return PageContents(base, None if entry.overlay is None else self.overlay(entry.overlay, schema, read))
 
     def columns(self, entry: Entry, schema: TableSchema, read: Read, columns: Sequence[str]) -> Columns | None:
@@ -235,5 +238,7 @@ class PageCache:
 
 
 def _size(page: BasePage | Overlay) -> int:
-    each = INDEX_BYTES if isinstance(page, BasePage) else OVERLAY_BYTES
+    each = OVERLAY_BYTES
+    if isinstance(page, BasePage):
+        each = INDEX_BYTES if set(page.order) <= set(page.table.column_names) else 0
     return int(page.table.nbytes) + each * len(page.table)

@@ -14,10 +14,13 @@ from strandline.values.matching import (
     Numbers,
     Positions,
     first_occurrences,
+    is_sought,
     key_numbers,
     match,
     match_numbers,
+    meets,
     repeated_rows,
+    sought_values,
 )
 from strandline.values.nanoseconds import NanosecondColumn, check_microseconds, compare_exactly, sql_rounds
 from strandline.values.python_values import array_of
@@ -115,6 +118,7 @@ __all__ = [
     "is_number",
     "is_plain_bytes",
     "is_plain_text",
+    "is_sought",
     "is_text",
     "is_variable_width",
     "key_hashes",
@@ -126,6 +130,7 @@ __all__ = [
     "load_sqlglot",
     "match",
     "match_numbers",
+    "meets",
     "no_rows",
     "parse_condition",
     "parse_duckdb",
@@ -148,6 +153,7 @@ __all__ = [
     "second_seed",
     "seconds_of",
     "signature",
+    "sought_values",
     "spark_schema",
     "spark_struct",
     "spark_table",

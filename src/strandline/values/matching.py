@@ -11,17 +11,20 @@ Everything comes out as positions of rows: the rows themselves, whatever their t
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.engine import kernel_duckdb, machine_memory
 from strandline.values.equality import comparable, unequal
 from strandline.values.signatures import DEFAULT_SEED, compiled_pays, load_compiled, signature
+from strandline.values.type_unification import is_byte_string
 
 Positions = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int64]
@@ -98,6 +101,34 @@ def _equal_rows(table: pa.Table) -> tuple[Positions, Positions]:
     if not _are_numbers(columns) and not _are_equal(columns, order[again], order[again + 1]):
         return _repeats(_exact_numbers(columns))
     return order, again
+
+
+def is_sought(kind: pa.DataType) -> bool:
+    """Whether rows can be sought by values of a type: equal ones are alike in canonical form, and can be hashed."""
+    return bool(
+        pt.is_integer(kind)
+        or pt.is_boolean(kind)
+        or pt.is_date(kind)
+        or pt.is_timestamp(kind)
+        or pt.is_decimal128(kind)
+        or is_byte_string(kind)
+    )
+
+
+def sought_values(values: Mapping[str, pa.ChunkedArray], *, nulls: bool = False) -> dict[str, pa.Array]:
+    """Values in canonical form, each once; a null equals nothing, unless nulls are sought."""
+    each = {name: comparable(column).unique() for name, column in values.items()}
+    return each if nulls else {name: column.drop_null() for name, column in each.items()}
+
+
+def meets(rows: pa.Table, filters: Mapping[str, pa.Array]) -> npt.NDArray[np.bool_]:
+    """Which rows have in each of these columns one of its values."""
+    met = np.ones(len(rows), dtype=np.bool_)
+    for name, values in filters.items():
+        column = comparable(rows.column(name))
+        if column.type == values.type:
+            met &= np.asarray(pc.is_in(column, value_set=values), dtype=np.bool_)
+    return met
 
 
 def match_numbers(old: Numbers, new: Numbers) -> Matching:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from strandline.changes import COUNT
 from strandline.tables import PageFiles
-from strandline.values import no_rows
+from strandline.values import is_sought, no_rows
 from strandline.views.definition import (
     CLOCK,
     Occurrence,
@@ -33,7 +33,7 @@ from strandline.views.definition import (
 )
 from strandline.views.join import Join, JoinRunner, joined, net, run_join
 from strandline.views.relevance import mask
-from strandline.views.store_state import KnownPages, Sought, StoreState, is_sought
+from strandline.views.store_state import KnownPages, Sought, StoreState
 
 Equalities = Sequence[tuple[QualifiedColumn, QualifiedColumn]]
 

@@ -56,6 +56,7 @@ from strandline.values import (
     check_microseconds,
     compare_exactly,
     free_name,
+    is_sought,
     no_rows,
     parse_duckdb,
     plain,
@@ -65,7 +66,7 @@ from strandline.values import (
     sql_rounds,
 )
 from strandline.views.definition import QualifiedColumn, ViewDefinition, equated_columns, sql_text
-from strandline.views.store_state import StoreState, is_sought
+from strandline.views.store_state import StoreState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,7 +28,7 @@ from strandline.changes import COUNT, counted_rows
 from strandline.engine import Spool
 from strandline.relations import read_table
 from strandline.tables import PageFiles, Remembered
-from strandline.values import cast_rows, no_rows, plain_schema
+from strandline.values import cast_rows, is_sought, meets, no_rows, plain_schema, sought_values
 from strandline.views.definition import (
     CLOCK,
     UNION_ALL,
@@ -42,10 +42,13 @@ from strandline.views.definition import (
 )
 from strandline.views.delta_query import DeltaSides, delta_rows, is_entered_by_key, is_reached_by_keys, rows_sought
 from strandline.views.join import JoinRunner, net, repeated
-from strandline.views.store_state import Sought, StoreState, is_sought
+from strandline.views.store_state import Sought, StoreState
 from strandline.views.view_kernels import ViewKernels
 
 logger = logging.getLogger(__name__)
+
+MOST_CHUNKS = 32
+"""What is remembered of groups is put together where it is in more pieces than that."""
 
 
 def view_delta(definition: ViewDefinition, sides: DeltaSides, running: JoinRunner | None = None) -> pa.Table:
@@ -132,7 +135,11 @@ class OperatorSides:
         wanted = {place: sought.values[name] for name, place in places.items() if name is not None}
         held = operator.accumulators
         if held is not None and self._is_accumulated(operator, wanted, new=new):
-            return _results(operator, held, self._accumulated(operator, held, new=new)).select(kept)
+            groups = self._accumulated(operator, held, new=new)
+            values = {held.keys[place]: column for place, column in wanted.items() if is_sought(column.type)}
+            if values:
+                groups = groups.filter(pa.array(meets(groups, sought_values(values, nulls=sought.nulls))))
+            return _results(operator, held, groups).select(kept)
         if not self._is_entered_by_key(operator, wanted):
             return self._every_row(operator, new=new).select(kept)
         inputs = [
@@ -290,7 +297,7 @@ class OperatorSides:
         new, lost = held.merged(touched, plus, minus)
         if len(lost):
             new = self._computed_again(groups, held, new, lost)
-        self._memory.remember(self._content(operator, new=True), pa.concat_tables([others, new]).combine_chunks())
+        self._memory.remember(self._content(operator, new=True), _in_few_chunks(pa.concat_tables([others, new])))
         self.work[operator.name].how.append(f"added to {len(plus)} of {len(old)} groups that are known")
         rows = counted_rows(*(_results(operator, held, one) for one in (touched, new)))
         return self._gave(operator, len(delta), rows)
@@ -323,6 +330,11 @@ class OperatorSides:
             else:  # adding the change is less work than computing it again
                 new[place] = pa.concat_tables([old[place], delta])
         return _difference(operator, list(map(repeated, old)), list(map(repeated, new)), parts)
+
+
+def _in_few_chunks(rows: pa.Table) -> pa.Table:
+    """Each refresh adds some, and whoever reads them pays for each; copying them all every time would cost more."""
+    return rows.combine_chunks() if rows.column(0).num_chunks > MOST_CHUNKS else rows
 
 
 def _difference(

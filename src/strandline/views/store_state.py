@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.changes import counted_rows, difference
@@ -35,7 +34,7 @@ from strandline.tables import (
     find_table,
     is_of_views,
 )
-from strandline.values import comparable, is_byte_string, no_rows, plain
+from strandline.values import meets, no_rows, plain, sought_values
 from strandline.views.definition import (
     CLOCK,
     CLOCK_SHAPE,
@@ -158,15 +157,15 @@ class StoreState:
             return self.rows(relation, columns)
         if sought.passed is not None:
             return self._rows_passed(relation, columns, sought.passed)
-        filters = _filters(sought.values, nulls=sought.nulls)
+        filters = sought_values(sought.values, nulls=sought.nulls)
         if not self.is_table(relation):
             wanted = _some(columns, self.record(relation))
             rows = self._what_if(relation).rows(tuple(dict.fromkeys([*wanted, *filters])), None, ALL)
-            return rows.filter(pa.array(_meets(rows, filters))).select(wanted) if filters else rows
+            return rows.filter(pa.array(meets(rows, filters))).select(wanted) if filters else rows
         if sought.keys is not None and not self.are_most(relation, sought.keys):
             return self._rows_of_keys(relation, columns, sought.keys)
         if sought.keys is not None:
-            filters = _filters({name: sought.keys.column(name) for name in sought.keys.column_names})
+            filters = sought_values({name: sought.keys.column(name) for name in sought.keys.column_names})
         return self._rows_of_values(relation, columns, filters)
 
     def are_most(self, relation: str, keys: pa.Table) -> bool:
@@ -179,7 +178,7 @@ class StoreState:
         reader = TableReader(self.view, relation, self.cache)
         wanted = _some(columns, reader.schema)
         needed = tuple(dict.fromkeys([*wanted, *reader.schema.key]))
-        values = _filters({keys.column_names[0]: keys.column(0)})
+        values = sought_values({keys.column_names[0]: keys.column(0)})
         prefixes = encode_prefixes(keys, reader.schema.key)
 
         def read(place: tuple[Entry, list[bytes]]) -> pa.Table:
@@ -187,7 +186,7 @@ class StoreState:
             contents = reader.looked_through(entry, needed)
             rows = contents.beginning_with(beginnings)
             if rows is None:
-                rows = contents.taken(*contents.meeting(lambda held: _meets(held, values)))
+                rows = contents.taken(*contents.meeting(lambda held: meets(held, values)))
             return rows.select(wanted)
 
         return _put_together(reader, wanted, parallel(read, _entries(reader, prefixes)))
@@ -198,7 +197,7 @@ class StoreState:
         wanted = _some(columns, reader.schema)
 
         def read(entry: Entry) -> pa.Table:
-            places = reader.looked_through(entry, tuple(filters)).meeting(lambda held: _meets(held, filters))
+            places = reader.looked_through(entry, tuple(filters)).meeting(lambda held: meets(held, filters))
             if not any(map(len, places)):
                 return no_rows(reader.schema.row_schema).select(wanted)
             return reader.looked_through(entry, (*wanted, *filters)).taken(*places).select(wanted)
@@ -314,34 +313,6 @@ class StoreState:
     def _what_if(self, relation: str) -> WhatIfReader:
         chain = chain_of(self.view, self.cache, relation)
         return WhatIfReader(chain, self.view, self.cache, scan=self.commit)
-
-
-def is_sought(kind: pa.DataType) -> bool:
-    """Whether rows can be sought by values of a type: equal ones are alike in canonical form, and can be hashed."""
-    return bool(
-        pt.is_integer(kind)
-        or pt.is_boolean(kind)
-        or pt.is_date(kind)
-        or pt.is_timestamp(kind)
-        or pt.is_decimal128(kind)
-        or is_byte_string(kind)
-    )
-
-
-def _filters(values: Mapping[str, pa.ChunkedArray], *, nulls: bool = False) -> dict[str, pa.Array]:
-    """Values in canonical form, each once; a null equals nothing, unless nulls are sought."""
-    each = {name: comparable(column).unique() for name, column in values.items()}
-    return each if nulls else {name: column.drop_null() for name, column in each.items()}
-
-
-def _meets(rows: pa.Table, filters: Mapping[str, pa.Array]) -> npt.NDArray[np.bool_]:
-    """Which rows have in each of these columns one of its values."""
-    met = np.ones(len(rows), dtype=np.bool_)
-    for name, values in filters.items():
-        column = comparable(rows.column(name))
-        if column.type == values.type:
-            met &= np.asarray(pc.is_in(column, value_set=values), dtype=np.bool_)
-    return met
 
 
 def _put_together(reader: TableReader, wanted: Sequence[str], tables: Iterable[pa.Table]) -> pa.Table:

@@ -20,7 +20,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.values import cast_rows, free_name, match, no_rows, plain_schema, quoted
+from strandline.values import (
+    cast_rows,
+    first_occurrences,
+    free_name,
+    is_sought,
+    match,
+    meets,
+    no_rows,
+    plain_schema,
+    quoted,
+    sought_values,
+)
 from strandline.views.definition.regenerated import computed
 
 if TYPE_CHECKING:
@@ -107,9 +118,12 @@ class GroupAccumulators:
         """Accumulators of some groups, and those of all others."""
         if not self.keys:
             return rows, rows.slice(0, 0)
-        keys = list(self.keys)
+        held, groups = rows.select(list(self.keys)), groups.select(list(self.keys))
+        groups = groups.take(pa.array(np.unique(first_occurrences(groups))))
+        sought = {name: groups.column(name) for name in self.keys if is_sought(groups.schema.field(name).type)}
+        near = np.flatnonzero(meets(held, sought_values(sought, nulls=True)))
         chosen = np.zeros(len(rows), dtype=np.bool_)
-        chosen[match(rows.select(keys), groups.select(keys)).old] = True
+        chosen[near[match(held.take(pa.array(near)), groups).old]] = True
         return rows.filter(pa.array(chosen)), rows.filter(pa.array(~chosen))
 
 
