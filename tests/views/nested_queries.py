@@ -19,9 +19,12 @@ AGGREGATES = (
     "max({n})",
     "count(distinct {n})",
     "median({n})",
+    "count()",
+    "max({n}, 2)[2]",
 )
 TEXTS = ("min({s})", "max({s})", "string_agg({s}, ',' order by {s})", "any_value({s}) is null")
 PLACES = ("row_number()", "lag({n})", "first_value({n})")
+TYPED = "{n} < length(date '2024-01-02'::timestamp::varchar) - 17"
 FILTERS = ("", "", " filter (where {n} > 1)", " filter (where {s} is null)")
 
 
@@ -59,7 +62,7 @@ def _number(draw: st.DrawFn, below: Nested, alias: str = "a") -> str:
 
 
 def _where(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
-    term = draw(st.sampled_from(["{n} < 2", "{n} is null", "{s} in ('a', 'u')", "not {n} = 1"]))
+    term = draw(st.sampled_from(["{n} < 2", "{n} is null", "{s} in ('a', 'u')", "not {n} = 1", TYPED]))
     term = term.format(n=_number(draw, below), s="a.s0")
     return Nested(f"select a.* from ({below.sql}) a where {term}", below.numbers, below.texts)
 
@@ -157,7 +160,9 @@ def _window(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nes
     called = draw(st.sampled_from([*PLACES, "rank()", "dense_rank()", "sum({n})", "min({n})", "count(*)"]))
     frame = draw(st.sampled_from(["", " rows between 1 preceding and 1 following"]))
     order = every if called in PLACES or frame else _number(draw, below)
-    value = f"({called.format(n=_number(draw, below))} over ({by}order by {order}{frame}))::decimal(18, 2)"
+    if called in ("sum({n})", "min({n})", "count(*)"):
+        called += draw(st.sampled_from(FILTERS))
+    value = f"({called.format(n=_number(draw, below), s='a.s0')} over ({by}order by {order}{frame}))::decimal(18, 2)"
     sql = f"select {value} as n0, {_number(draw, below)} as n1, a.s0 from ({below.sql}) a"
     return Nested(sql + draw(st.sampled_from(["", f" qualify {value} <= 2"])), 2, 1)
 

@@ -371,6 +371,18 @@ def test_mistakes_are_told(sql: str, why: str) -> None:
         assert why in str(refused.value)
 
 
+def test_a_view_that_is_computed_anew_has_its_columns_once() -> None:
+    met = (
+        "select * from orders positional join customers",
+        "select o.id, c.id from orders o asof join customers c on o.id >= c.id",
+    )
+    with create_on(MemoryStorage()) as store:
+        shop(store)
+        for sql in met:
+            with pytest.raises(SqlError, match="several columns 'id'"):
+                store.view("v", sql, strict=False)
+
+
 @pytest.mark.parametrize(
     "sql",
     [
@@ -396,6 +408,12 @@ def test_mistakes_are_told(sql: str, why: str) -> None:
         "select customer, count(*) as n from orders where id < 2 group by (), customer",
         "select count(*) as n from orders where id in (0, 1) group by (customer, id)",
         "select id, customer from orders where id < 3 union select id, 1 from customers",
+        "select id, count(*) filter (where price > 9) over (partition by customer) as n from orders",
+        "select id, sum(distinct id) filter (where id < 9) over (partition by customer order by id) as n from orders",
+        "select id from orders qualify count() filter (where price > 9) over (partition by customer) > 2",
+        "select customer, sum(count()) filter (where customer > 0) over () as n from orders group by customer",
+        "select customer, max(id, 2)[2] as two, min(id, 1)[1] as one from orders group by customer",
+        "select customer, count() as n, max(id order by price) as m from orders group by customer having count() > 2",
     ],
 )
 def test_names_and_empty_answers_mean_what_they_mean_to_duckdb(sql: str) -> None:

@@ -2,16 +2,19 @@
 
 sqlglot translates between dialects, so it reads meaning into functions: the key of a JSON value becomes a path, a
 column that is named as a unit of time becomes that unit, arguments that it does not know are dropped. To DuckDB these
-are other expressions. Here such functions stay calls by their names, keys stay texts, and NOT keeps its parentheses.
+are other expressions. Here such functions stay calls by their names, keys stay texts, NOT keeps its parentheses, and
+operators group as they do in DuckDB: `TIMESTAMP '…'::DATE` casts an instant, not its text.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, ClassVar
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import ParseError
+from sqlglot.tokenizer_core import Token, TokenType
 
 _REWRITTEN = frozenset(
     (
@@ -24,6 +27,7 @@ _REWRITTEN = frozenset(
     )
 )
 _TRUNCATIONS = ("DATE_TRUNC", "DATETRUNC")
+_TYPES = DuckDB.Parser.TYPE_TOKENS - {TokenType.INTERVAL}
 
 
 def _truncation(name: str) -> Any:
@@ -48,12 +52,42 @@ class StrandlineDuckDB(DuckDB):
         FUNCTIONS: ClassVar[dict[str, Any]] = {
             **{name: build for name, build in DuckDB.Parser.FUNCTIONS.items() if name not in _REWRITTEN},
             **{name: _truncation(name) for name in _TRUNCATIONS},
+            "COUNT": lambda given: DuckDB.Parser.FUNCTIONS["COUNT"](given or [exp.Star()]),
         }
+        RANGE_PARSERS: ClassVar[dict[TokenType, Any]] = {
+            token: parse for token, parse in DuckDB.Parser.RANGE_PARSERS.items() if token != TokenType.CARET_AT
+        }
+        BITWISE: ClassVar[dict[TokenType, Any]] = {**DuckDB.Parser.BITWISE, TokenType.CARET_AT: exp.StartsWith}
+
+        def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
+            """As ever, but a literal with a type before it is one value: `::` and `[…]` behind it are said of that."""
+            if self._curr.token_type in _TYPES:
+                start = self._index
+                type_ = self._parse_types(check_func=True, allow_identifiers=False)
+                if isinstance(type_, exp.DataType) and self._match(TokenType.STRING):
+                    text = exp.Literal.string(self._prev.text)
+                    cast: exp.Expr | None = self._parse_column_ops(self.expression(exp.Cast(this=text, to=type_)))
+                    return cast
+                self._retreat(start)
+            parsed: exp.Expr | None = super()._parse_type(parse_interval, fallback_to_identifier)
+            return parsed
 
 
 def statements(sql: str) -> list[exp.Expr]:
     """The statements of a text."""
-    return [_with_parentheses(tree) for tree in sqlglot.parse(sql, dialect=StrandlineDuckDB) if tree is not None]
+    dialect = StrandlineDuckDB()
+    tokens = dialect.tokenize(sql)
+    _refuse_factorials(tokens, sql)
+    return [_with_parentheses(tree) for tree in dialect.parser().parse(tokens, sql) if tree is not None]
+
+
+def _refuse_factorials(tokens: list[Token], sql: str) -> None:
+    """`!` alone is a factorial in DuckDB, and NOT to sqlglot; `!~` begins with it too."""
+    for token, following in pairwise(tokens):
+        if token.text == "!" == sql[token.start] and not (
+            following.text.startswith("~") and following.start == token.end + 1
+        ):
+            raise ParseError.new("!", "factorial(x) was expected", token.line, token.col, "", token.text)
 
 
 def _with_parentheses(tree: exp.Expr) -> exp.Expr:

@@ -204,12 +204,10 @@ class Summand:
 
         condition = tree.args["expression"].sql(dialect="duckdb") if isinstance(tree, exp.Filter) else ""
         called = tree.this if isinstance(tree, exp.Filter) else tree
-        if (
-            not isinstance(called, exp.AggFunc)
-            or called.args.get("expressions")
-            or isinstance(called.this, exp.Distinct)
-        ):
+        if not isinstance(called, exp.AggFunc) or isinstance(called.this, exp.Distinct):
             return None
+        if any(value for name, value in called.args.items() if name not in ("this", "big_int")):
+            return None  # max(x, n) is a list of n values
         given = called.this.sql(dialect="duckdb", identify=True)
         return Summand(called.sql_name().lower(), given, condition, type_)
 

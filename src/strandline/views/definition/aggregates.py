@@ -63,13 +63,13 @@ def aggregates_in(tree: exp.Expr) -> Iterator[exp.Expr]:
         return
     if isinstance(tree, exp.Query):
         return
-    called = tree.this if isinstance(tree, exp.Window) else None
-    for child in tree.iter_expressions():
-        if child is called:
-            for argument in child.iter_expressions():
-                yield from aggregates_in(argument)
-        else:
-            yield from aggregates_in(child)
+    children = list(tree.iter_expressions())
+    if isinstance(tree, exp.Window):
+        called = _called(tree.this)
+        filters = [] if called is tree.this else [tree.this.expression]
+        children = [*called.iter_expressions(), *filters, *(child for child in children if child is not tree.this)]
+    for child in children:
+        yield from aggregates_in(child)
 
 
 def _is_any_value(tree: exp.Expr) -> bool:
@@ -99,7 +99,7 @@ def steady_aggregate(node: exp.Expr, type_of: Callable[[exp.Expr], pa.DataType])
     from sqlglot import exp
 
     condition = node.args["expression"] if isinstance(node, exp.Filter) else None
-    called: Any = node.this if isinstance(node, exp.Filter) else node
+    called: Any = _called(node)
     called = called.this if _is_any_value(called) else called
     name = called.sql_name().lower()
     if name not in STEADY:
@@ -130,10 +130,19 @@ def _average(called: exp.Expr, condition: exp.Expr | None, type_: pa.DataType) -
     return parse_duckdb(average(total, count, type_))
 
 
+def _called(node: exp.Expr) -> exp.Expr:
+    """The function of an aggregate or a window, without its FILTER."""
+    from sqlglot import exp
+
+    called: exp.Expr = node.this if isinstance(node, exp.Filter) else node
+    return called
+
+
 def _argument(called: exp.Expr) -> exp.Expr:
     from sqlglot import exp
 
     inner: exp.Expr = called.this
+    inner = inner.this if isinstance(inner, exp.Order) else inner
     return inner.expressions[0] if isinstance(inner, exp.Distinct) else inner
 
 
@@ -158,7 +167,7 @@ def steady_window(node: exp.Expr, columns: Sequence[exp.Expr], summed: pa.DataTy
     """
 
     node = node.copy()
-    called = node.this
+    called: Any = _called(node.this)
     name = called.sql_name().lower()
     if name not in _OF_RANKS | _OF_PLACES | _OVER_FRAMES or node.args.get("alias"):
         raise NotMaintainable(f"{name}() over a window may depend on the order of rows", shown_clause(node))
@@ -230,7 +239,7 @@ def _plain_aggregate(node: exp.Expr) -> exp.Expr:
     """An aggregate without what says that nulls don't count; `any_value` as the least one."""
     from sqlglot import exp
 
-    called: exp.Expr = node.this if isinstance(node, exp.Filter) else node
+    called = _called(node)
     called = called.this if _is_any_value(called) else called
     called = exp.Min(this=called.this.copy()) if isinstance(called, exp.AnyValue) else called.copy()
     return exp.Filter(this=called, expression=node.expression.copy()) if isinstance(node, exp.Filter) else called
@@ -240,8 +249,7 @@ def _summed_type(node: exp.Expr, rows: QueryRows) -> pa.DataType | None:
     """The type of what an aggregate is given, where changes may be added to it."""
     from sqlglot import exp
 
-    called = _plain_aggregate(node)
-    called = called.this if isinstance(called, exp.Filter) else called
+    called = _called(_plain_aggregate(node))
     return rows.type(_argument(called)) if isinstance(called, (exp.Sum, exp.Avg, exp.Min, exp.Max)) else None
 
 
@@ -269,8 +277,8 @@ def _with_windows(
     columns = [column("i0", name) for name in given.definition.schema.names]
     shown = []
     for text, node in nodes.items():
-        argument = node.this.this
-        type_ = rows.type(argument) if argument is not None and node.this.sql_name() in ("SUM", "AVG") else None
+        called: Any = _called(node.this)
+        type_ = rows.type(_argument(called)) if called.sql_name() in ("SUM", "AVG") else None
         try:
             tree = steady_window(given.over(rows.means(node)), columns, type_)
         except NotMaintainable as why:

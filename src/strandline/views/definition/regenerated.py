@@ -27,6 +27,7 @@ from strandline.values import (
     readable,
     translated,
 )
+from strandline.views.definition.core import check_names
 from strandline.views.definition.definition import Occurrence, Operator, OutputColumn, Shape, ViewDefinition
 from strandline.views.definition.scope import column, relation_named
 
@@ -41,6 +42,7 @@ def regenerated_definition(name: str, query: exp.Query, relations: Mapping[str, 
     text = query.sql(dialect="duckdb")
     empty = {relation: no_rows(relations[relation].schema) for relation in read}
     schema = computed(text, empty, doing).schema
+    check_names(schema.names, doing)
     occurrences = tuple(Occurrence(relation, relation) for relation in read)
     outputs = tuple(OutputColumn(field.name, column(name, field.name)) for field in schema)
     return ViewDefinition(name, text, occurrences, None, outputs, (), schema, why)
