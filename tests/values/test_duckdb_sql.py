@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from strandline.errors import SqlError
-from strandline.values import parse_duckdb, parse_expression
+from strandline.values import parse_duckdb, parse_expression, parse_sql
 
 CONNECTION = duckdb.connect()
 ALIASES = dict(
@@ -119,6 +119,78 @@ def test_an_expression_is_grouped_as_duckdb_groups_it(sql: str) -> None:
     expected = meaning(sql)
     if expected is not None:
         assert meaning(written(sql)) == expected
+
+
+ODD_TEMPLATES = (
+    *("{0} IS UNKNOWN", "{0} IS NOT FALSE", "{0} ISNULL", "{0} NOTNULL", "{0}! + 1", "~{0}", "@{0}", "+{0}"),
+    *(
+        f"{{0}} {sign} {{1}}"
+        for sign in ("^", "**", "<<", "&", "|", "<=>", "<->", "->", "->>", "==", "!=", "^@", "~", "!~")
+    ),
+    *("DATE '2020-03-29'::VARCHAR || {0}", "{0} LIKE {1} || {2}", "{0} COLLATE nocase = {1}", "{0} IN {1}"),
+    *("INTERVAL '1 day' + {0}", "{0}::INT % {1}", "- {0} ^ {1}", "NOT {0} IS NULL || {1}", "if({0}, {1}, {2})"),
+)
+
+
+@settings(max_examples=examples(300))
+@given(
+    st.recursive(
+        leaves,
+        lambda inner: st.tuples(st.sampled_from((*ODD_TEMPLATES, *TEMPLATES)), inner, inner, inner).map(
+            lambda drawn: drawn[0].format(*drawn[1:])
+        ),
+        max_leaves=5,
+    )
+)
+def test_what_sqlglot_reads_otherwise_is_read_as_duckdb_does_or_refused(sql: str) -> None:
+    try:
+        tree = parse_sql(sql, "reading")[0]
+    except SqlError:
+        return
+    for columns in ("3 AS a, 2 AS b", "true AS a, NULL::BOOLEAN AS b", "'x' AS a, 'y' AS b", "[1] AS a, 1 AS b"):
+        expected = computed(sql, columns)
+        assert expected is None or computed(tree.sql(dialect="duckdb", identify=True), columns) == expected
+
+
+def computed(expression: str, columns: str) -> str | None:
+    """Its value over one row; None where DuckDB can't tell."""
+    try:
+        return repr(CONNECTION.execute(f"SELECT ({expression}) FROM (SELECT {columns})").fetchall())
+    except duckdb.Error:
+        return None
+
+
+def test_few_texts_are_refused_for_being_read_otherwise() -> None:
+    texts = [template.format("a", "b", "c") for template in (*ODD_TEMPLATES, *TEMPLATES)]
+    refused = []
+    for text in texts:
+        try:
+            parse_sql(text, "reading")
+        except SqlError:
+            refused.append(text)
+    assert refused == ["a! + 1", "a <=> b"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "alike"),
+    [
+        ("TIMESTAMPTZ '2020-03-29 02:30:00+05'::DATE", "CAST(TIMESTAMPTZ '2020-03-28 21:30:00+00' AS DATE)"),
+        ("0! IS NULL", "false"),
+        ("NOT i IS UNKNOWN || t NOTNULL", "NOT ((i IS NULL) || t) IS NOT NULL"),
+        ("b IS NOT FALSE || t", "(b IS NOT FALSE) || t"),
+        ("i = :one AND b IS NOT FALSE || t = :both", "true"),
+    ],
+)
+def test_texts_of_conditions_mean_what_they_mean_to_duckdb(sql: str, alike: str) -> None:
+    table = pa.table({"i": [1], "b": [False], "t": ["x"]})
+    params = {"one": 1, "both": "falsex"} if ":one" in sql else {}
+    got = parse_expression(sql, table.schema, params).evaluate(table)
+    assert got.to_pylist() == parse_expression(alike, table.schema).evaluate(table).to_pylist()
+
+
+def test_what_no_writing_keeps_is_refused_with_what_to_do() -> None:
+    with pytest.raises(SqlError, match=r"another way than DuckDB reads it.*parentheses"):
+        parse_expression("a <=> b", pa.schema([("a", pa.list_(pa.float32(), 3)), ("b", pa.list_(pa.float32(), 3))]))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ _UNSTEADY = frozenset(
 """Functions that DuckDB calls consistent although they read the clock or the session, or make several rows."""
 _UNSTEADY_CALLS = frozenset((("age", 1),))
 """The same of one number of arguments: `age(x)` is `age(current_date, x)`."""
-_CLOCKS = frozenset(("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"))
+CLOCKS = frozenset(("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"))
 """Functions that are called without parentheses: DuckDB's parser takes them for columns."""
 connections = PerThread(lambda: sandboxed_duckdb(threads=1))
 """Those in which expressions run: they see nothing but the rows that they are given."""
@@ -57,7 +57,7 @@ def unsteady_calls(query: str) -> list[str]:
         called = unsteady_call(node, steady_functions("scalar", "aggregate", "window"))
         if called is not None:
             calls.append(f"{called}()")
-        if node["class"] == "COLUMN_REF" and node["column_names"][0].lower() in _CLOCKS:
+        if node["class"] == "COLUMN_REF" and node["column_names"][0].lower() in CLOCKS:
             calls.append(node["column_names"][0])
     return calls
 

@@ -30,13 +30,30 @@ def parse_sql(sql: str, doing: str, dialect: str = "duckdb") -> list[Any]:
 
     try:
         if dialect == "duckdb":
-            from strandline.values.duckdb_sql import statements
-
-            return list(statements(sql))
+            return _as_duckdb_reads(sql, doing)
         return [tree for tree in sqlglot.parse(sql, dialect=dialect) if tree is not None]
     except SqlglotError as error:
         places = getattr(error, "errors", None) or [{}]
         raise SqlError(f"{sql[:_SHOWN]!r} is not SQL{_mistake(places[0])}", doing=doing) from None
+
+
+def _as_duckdb_reads(sql: str, doing: str) -> list[Any]:
+    import_whole("strandline.values.duckdb_meaning")
+    from strandline.values.duckdb_meaning import text_to_parse
+    from strandline.values.duckdb_sql import statements
+
+    text = text_to_parse(sql)
+    if text is None:
+        raise SqlError(
+            f"{sql[:_SHOWN]!r} could be read in another way than DuckDB reads it",
+            doing=doing,
+            hint="Put its parts into parentheses, and call functions by name instead of by signs",
+        )
+    trees = list(statements(text))
+    if text != sql:
+        for node in (node for tree in trees for node in tree.walk()):
+            node.meta.pop("start", None)  # a place in DuckDB's writing, not in the user's
+    return trees
 
 
 def parse_duckdb(sql: str) -> exp.Expr:

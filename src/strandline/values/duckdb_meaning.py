@@ -1,0 +1,220 @@
+"""What DuckDB's own parser makes of a text, so that what is taken apart here is what DuckDB would compute.
+
+sqlglot and DuckDB group some operators differently, and know other words. A text whose tree, written again, DuckDB
+reads otherwise than the text itself is read from DuckDB's own writing of it, which has all its parentheses. Where even
+that is read otherwise, it is refused. So no text of a user ever means something else here than to DuckDB.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+from sqlglot import TokenType, exp, tokenize
+from sqlglot.errors import SqlglotError
+
+from strandline.values.duckdb_functions import CLOCKS, connections
+from strandline.values.duckdb_sql import StrandlineDuckDB, statements
+
+
+@lru_cache(maxsize=1024)
+def text_to_parse(sql: str) -> str | None:
+    """The text itself, or DuckDB's own writing of it where only that is read here as there; None if neither is."""
+    tree = _one_tree(sql)
+    expected = None if tree is None else meaning(_with_dollars(sql, tree), query=isinstance(tree, exp.Query))
+    if tree is None or expected is None or _meaning_of(tree) == expected:
+        return sql
+    again = _written_by_duckdb(_with_dollars(sql, tree), query=isinstance(tree, exp.Query))
+    tree = None if again is None else _one_tree(again)
+    return again if tree is not None and _meaning_of(tree) == expected else None
+
+
+def meaning(sql: str, *, query: bool = True) -> Any:
+    """What DuckDB's parser makes of a query or an expression; None where that is a mistake to it."""
+    record = _parsed(sql, query=query)
+    return None if record["error"] else _plain(record["statements"])
+
+
+def _meaning_of(tree: exp.Expr) -> Any:
+    dollars = tree.transform(_with_dollar)
+    return meaning(dollars.sql(dialect="duckdb", identify=True, comments=False), query=isinstance(tree, exp.Query))
+
+
+def _with_dollar(node: exp.Expr) -> exp.Expr:
+    if isinstance(node, exp.Placeholder) and node.this:
+        return exp.Parameter(this=exp.Var(this=node.name))
+    return node
+
+
+def _one_tree(sql: str) -> exp.Expr | None:
+    try:
+        trees = statements(sql)
+    except SqlglotError:
+        return None
+    return trees[0] if len(trees) == 1 else None
+
+
+def _with_dollars(sql: str, tree: exp.Expr) -> str:
+    """The text with `$name` for each `:name` that is a parameter, which is how DuckDB writes them."""
+    names = {place.name for place in tree.find_all(exp.Placeholder) if place.this}
+    if not names:
+        return sql
+    tokens, text, at = tokenize(sql, dialect=StrandlineDuckDB), "", 0
+    for before, token in pairwise(tokens):
+        if before.token_type == TokenType.COLON and before.end + 1 == token.start and token.text in names:
+            text, at = f"{text}{sql[at : before.start]}$", token.start
+    return text + sql[at:]
+
+
+def _wrapped(sql: str, *, query: bool) -> str:
+    return sql if query else f"SELECT ({sql}\n)"
+
+
+def _parsed(sql: str, *, query: bool) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(
+        connections.get().execute("SELECT json_serialize_sql(?::VARCHAR)", [_wrapped(sql, query=query)])[0][0]
+    )
+    return record
+
+
+def _written_by_duckdb(sql: str, *, query: bool) -> str | None:
+    written = connections.get().execute(
+        "SELECT json_deserialize_sql(json_serialize_sql(?::VARCHAR))", [_wrapped(sql, query=query)]
+    )[0][0]
+    text = str(written)
+    return text if query else text.removeprefix("SELECT ")
+
+
+_PLACES = frozenset(("query_location", "query_location_length", "qualified_name", "syntax_type", "is_operator"))
+_NO_ALIAS = ("alias", "")
+_SAME_FUNCTIONS = {
+    **dict.fromkeys(("**", "^", "pow"), "power"),
+    "array_append": "list_append",
+    "array_prepend": "list_prepend",
+    "datetrunc": "date_trunc",
+}
+_WITHOUT_PARENTHESES = {
+    "today": "current_date",
+    "get_current_time": "current_time",
+    "current_localtimestamp": "localtimestamp",
+    **{name: name for name in ("current_catalog", "session_user")},
+    **{name: name for name in CLOCKS},
+}
+"""Functions that are written like columns."""
+_NEGATED = {
+    "OPERATOR_IS_NOT_NULL": "OPERATOR_IS_NULL",
+    "COMPARE_NOT_IN": "COMPARE_IN",
+    "COMPARE_NOT_BETWEEN": "COMPARE_BETWEEN",
+}
+_NUMBER = re.compile(r"-?[\d_]*\d[\d_]*(\.\d*)?(e[-+]?\d+)?|-?\.\d+(e[-+]?\d+)?", re.IGNORECASE)
+_UNITS = re.compile(r"\s*([-+]?\d+)\s*([a-z]+?)s?\s*", re.IGNORECASE)
+
+
+def _plain(node: Any) -> Any:
+    """A tree of DuckDB's parser without places in the text, and with one form for what is the same to it."""
+    if isinstance(node, list):
+        return [_plain(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    plain = {name: _plain(value) for name, value in node.items() if name not in _PLACES and (name, value) != _NO_ALIAS}
+    kind = str(plain.get("type"))
+    if kind in _NEGATED:
+        inner = {**plain, "type": _NEGATED[kind], "class": "OPERATOR"}
+        return {"class": "OPERATOR", "type": "OPERATOR_NOT", "children": [inner]}
+    if "function_name" in plain:
+        return _plain_call(plain)
+    if plain.get("class") == "CAST":
+        return _plain_cast(plain)
+    if "type_name" in plain:
+        plain["type_name"] = _types().get(plain["type_name"].lower(), plain["type_name"].lower())
+        if plain["type_name"] == "varchar":
+            plain["children"] = []  # lengths of texts are heeded by nobody
+    if "null_order" in plain:
+        plain["null_order"] = plain["null_order"].replace("ORDER_DEFAULT", "NULLS LAST")
+        plain["type"] = kind.replace("ORDER_DEFAULT", "ASCENDING")
+    if (
+        kind == "VALUE_CONSTANT"
+        and plain["literal"]["kind"] != "STRING"
+        and _NUMBER.fullmatch(str(plain["literal"].get("text")))
+    ):
+        plain["literal"]["text"] = str(Decimal(plain["literal"]["text"].replace("_", "")))
+    if kind == "COLUMN_REF" and plain["column_names"][0].lower() in _WITHOUT_PARENTHESES:
+        return (plain["column_names"][0].lower(),)
+    return plain
+
+
+def _plain_call(node: dict[str, Any]) -> Any:
+    name = str(node["function_name"]).lower()
+    name = _aliases().get(name, name)
+    node["function_name"] = name = _SAME_FUNCTIONS.get(name, name)
+    arguments = [one["expression"] for one in node.get("arguments", ())]
+    if name in _WITHOUT_PARENTHESES and not arguments:
+        return (_WITHOUT_PARENTHESES[name],)
+    if name == "+" and len(arguments) == 1:
+        return arguments[0]
+    if name in ("bool_and", "bool_or") and _type_of_cast(arguments[0]) == "boolean":
+        node["arguments"] = [{"name": "", "expression": arguments[0]["child"]}]
+    if name == "string_agg" and len(arguments) == 1:
+        node["arguments"] = [*node["arguments"], {"name": "", "expression": _literal("STRING", ",")}]
+    if name in ("ifnull", "nvl"):
+        return {"class": "OPERATOR", "type": "OPERATOR_COALESCE", "children": arguments}
+    if name == "if" and len(arguments) == 3:
+        check = {"when_expr": arguments[0], "then_expr": arguments[1]}
+        return {"class": "CASE", "type": "CASE_EXPR", "case_checks": [check], "else_expr": arguments[2]}
+    if name in ("date_trunc", "date_part") and (unit := arguments[0].get("literal")):
+        unit["text"] = str(unit["text"]).lower()
+    if name in ("range", "generate_series") and len(arguments) == 1:
+        node["arguments"] = [{"name": "", "expression": _literal("INTEGER", "0")}, *node["arguments"]]
+    if name.startswith("to_") and len(arguments) == 1:
+        length = _constant(arguments[0])
+        if length is not None and length.isdecimal():
+            return ("interval", str(int(length)), name.removeprefix("to_").removesuffix("s"))
+    return node
+
+
+def _plain_cast(node: dict[str, Any]) -> Any:
+    if _type_of_cast(node) == "interval":
+        text = _constant(node["child"])
+        length = None if text is None else _UNITS.fullmatch(text)
+        if length is not None:
+            return ("interval", str(int(length[1])), length[2].lower())
+    return node
+
+
+def _type_of_cast(node: dict[str, Any]) -> str | None:
+    kind: str | None = node["type_expr"]["type_name"] if node.get("class") == "CAST" else None
+    return kind
+
+
+def _literal(kind: str, text: str) -> dict[str, Any]:
+    return {"class": "CONSTANT", "type": "VALUE_CONSTANT", "literal": {"kind": kind, "text": text}}
+
+
+def _constant(node: Any) -> str | None:
+    """The text of a constant, under the casts that make a number of it."""
+    while isinstance(node, dict):
+        if "literal" in node:
+            return str(node["literal"].get("text"))
+        inner = node.get("child") if node.get("class") == "CAST" else None
+        if node.get("function_name") == "trunc":
+            inner = node["arguments"][0]["expression"]
+        node = inner
+    return None
+
+
+@lru_cache(maxsize=1)
+def _aliases() -> dict[str, str]:
+    rows = connections.get().execute(
+        "SELECT DISTINCT function_name, alias_of FROM duckdb_functions() WHERE alias_of IS NOT NULL"
+    )
+    return {name: original for name, original in rows}  # noqa: C416
+
+
+@lru_cache(maxsize=1)
+def _types() -> dict[str, str]:
+    rows = connections.get().execute("SELECT DISTINCT type_name, logical_type FROM duckdb_types()")
+    return {name.lower(): kind.lower() for name, kind in rows if name.lower() != "json"}
