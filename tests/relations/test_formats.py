@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv as csv
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
-from strandline.errors import FormatError, InputError, SchemaError
-from strandline.relations import open_relation, read_scan, read_table
+from strandline.errors import FormatError, InputError, NotFound, SchemaError
+from strandline.relations import formats, merged, open_relation, read_scan, read_table
 from strandline.relations.formats.files import format_of_file, said_format, sniffed_delimiter
 
 TABLE = pa.table({"a": [1, 2, 3], "s": ["x", None, "z"]})
@@ -123,3 +128,61 @@ def test_a_folder_of_two_formats_is_an_error(tmp_path: Path) -> None:
 def test_a_delimiter_inside_quotes_does_not_count() -> None:
     assert sniffed_delimiter('"a;b;c",d') == ","
     assert sniffed_delimiter("plain") == ","
+
+
+def written(path: Path, table: pa.Table) -> None:
+    """The table in the format of the suffix, in small pieces, over what is there."""
+    if path.suffix == ".parquet":
+        pq.write_table(table, path, row_group_size=2_000, use_dictionary=False, compression="none")
+    elif path.suffix == ".arrow":
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table, max_chunksize=2_000)
+    elif path.suffix == ".csv":
+        csv.write_csv(table, path)
+    else:
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist()))
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "csv", "jsonl"])
+@pytest.mark.parametrize("how", ["over", "shorter", "renamed", "gone"])
+def test_a_file_that_changes_while_it_is_read_gives_one_state_or_an_error(
+    tmp_path: Path, suffix: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = tmp_path / f"t.{suffix}", tmp_path / f"other.{suffix}"
+    old = pa.table({"id": range(10_000), "v": [1] * 10_000})
+    new = old.set_column(1, "v", pa.array([2] * 10_000))
+    written(path, old)
+    written(other, new if how != "shorter" else new.slice(0, 10))
+
+    def change() -> None:
+        if how == "gone":
+            path.unlink()
+        elif how == "renamed":
+            other.replace(path)
+        else:
+            path.write_bytes(other.read_bytes())
+            os.utime(path, (0, 0))  # times are told by the tick: two states may have one
+
+    monkeypatch.setattr(formats.json, "_CHUNK", 1 << 14)
+    monkeypatch.setattr(formats.csv, "_BLOCK", 1 << 14)
+    if suffix == "csv":  # is read once, when it is opened
+        whole = formats.csv._without_last_row
+
+        def rows(batches: Iterable[pa.RecordBatch], layout: Any) -> Iterator[pa.RecordBatch]:
+            for place, batch in enumerate(whole(batches, layout)):
+                if place == 1:
+                    change()
+                yield batch
+
+        monkeypatch.setattr(formats.csv, "_without_last_row", rows)
+    said = ""
+    values: set[int] = set()
+    try:
+        scans = [part.scan for part in open_relation(path).parts()]
+        for number, batch in enumerate(batch for scan in merged(scans) for batch in read_scan(scan, ["v"], 1_000)):
+            if number == 1 and suffix != "csv":
+                change()
+            values |= set(batch.column("v").to_pylist())
+    except (FormatError, NotFound) as error:
+        said = str(error)
+    assert f"t.{suffix}" in said or (how == "gone" and values == {1})

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from strandline.errors import FormatError, SchemaError
-from strandline.relations.formats import read_arrow, read_json, read_parquet, with_constants
+from strandline.relations.formats import check_unchanged, read_arrow, read_json, read_parquet, with_constants
 from strandline.relations.relation import Relation
 from strandline.relations.scan import Scan, merged
 from strandline.relations.schema import conform
@@ -37,6 +37,7 @@ def read_scan(
         whole = with_constants(batch, scan.constants, constants)
         yield conform(whole, schema, before, empty_is_null=bool(scan.options.get("empty_is_null")))
         before += batch.num_rows
+    check_unchanged(scan.path, scan.mark)
 
 
 def read_table(scans: Iterable[Scan], columns: Sequence[str] | None = None) -> pa.Table:

@@ -99,7 +99,7 @@ def file_mark(path: str) -> str:
 
 def stat_mark(stat: os.stat_result) -> str:
     """The mark of a local file. Machines may hold copies under one path: their times say nothing to each other."""
-    return f"{stat.st_size} {stat.st_mtime_ns} {socket.gethostname()}"
+    return f"{stat.st_size} {stat.st_mtime_ns}/{stat.st_ino} {socket.gethostname()}"
 
 
 def open_version(path: str, mark: str | None = None) -> tuple[BinaryIO, str]:

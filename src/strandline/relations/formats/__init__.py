@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from strandline.relations.formats.excel import open_excel
     from strandline.relations.formats.files import (
         DataFile,
+        check_unchanged,
         find_files,
         format_of_file,
         format_of_folder,
@@ -55,6 +56,7 @@ _HOMES = {
     "ParquetRelation": "strandline.relations.formats.parquet",
     "flowing_frame": "strandline.relations.formats.spark",
     "find_objects": "strandline.relations.formats.objects",
+    "check_unchanged": "strandline.relations.formats.files",
     "find_files": "strandline.relations.formats.files",
     "frame_columns": "strandline.relations.formats.spark",
     "format_of_file": "strandline.relations.formats.files",
@@ -99,6 +101,7 @@ __all__ = [
     "DataFile",
     "ParquetRelation",
     "catch_stream",
+    "check_unchanged",
     "delta_relation",
     "ends_a_line",
     "find_files",

@@ -1,4 +1,7 @@
-"""Arrow IPC files and streams (Feather 2 is the file form)."""
+"""Arrow IPC files and streams (Feather 2 is the file form).
+
+Scratch files are mapped. A user's file is read: where it is cut short, a mapping of it ends the process.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from strandline.storage import check_mark, is_object_url, open_version
 
 
 def open_arrow(files: Sequence[DataFile], name: str, options: ReadOptions) -> ScannedRelation:
-    """The relation of these files. Counting rows maps the files; it reads no values unless they are compressed."""
+    """The relation of these files. Of the file form, counting rows reads no values."""
     opened = [_schema_and_rows(file) for file in files]
     schemas = {file.path: relation_schema(schema) for file, (schema, _) in zip(files, opened, strict=True)}
     body = one_schema(schemas, union_by_name=options.union_by_name)
@@ -34,9 +37,9 @@ def open_arrow(files: Sequence[DataFile], name: str, options: ReadOptions) -> Sc
 
 
 def read_arrow(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """The wanted columns; uncompressed files on disk are mapped, not copied."""
+    """The wanted columns, and no others where the form is that of a file."""
     with reading(scan.path, "Arrow"), _open(scan.path, scan.mark) as source:
-        for batch in _batches(source, scan.row_groups):
+        for batch in _batches(source, scan.row_groups, columns):
             chosen = batch.select([name for name in columns if name in batch.schema.names])
             for start in range(0, chosen.num_rows, batch_rows):
                 yield chosen.slice(start, batch_rows)
@@ -48,22 +51,26 @@ def _schema_and_rows(file: DataFile) -> tuple[pa.Schema, int]:
         schema = pa.ipc.open_file(source).schema if _is_file(source) else pa.ipc.open_stream(source).schema
         check_names(schema.names, path)
         source.seek(0)
-        return schema, sum(batch.num_rows for batch in _batches(source, None))
+        if _is_file(source):
+            return schema, pa.ipc.open_file(source).count_rows()
+        return schema, sum(batch.num_rows for batch in pa.ipc.open_stream(source))
 
 
 def _open(path: str, mark: str | None) -> pa.NativeFile:
-    """A local file is mapped, an object is read by ranges."""
+    """What has no mark is scratch of ours, which nobody changes."""
     if is_object_url(path):
         return pa.PythonFile(open_version(path, mark)[0], mode="r")
     check_mark(path, mark)
-    return pa.memory_map(path)
+    return pa.memory_map(path) if mark is None else pa.OSFile(path)
 
 
-def _batches(source: pa.NativeFile, chosen: Sequence[int] | None) -> Iterator[pa.RecordBatch]:
+def _batches(source: pa.NativeFile, chosen: Sequence[int] | None, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     if not _is_file(source):
         yield from pa.ipc.open_stream(source)
         return
-    reader = pa.ipc.open_file(source)
+    names = pa.ipc.open_file(source).schema.names
+    wanted = [place for place, name in enumerate(names) if name in columns] or [0]
+    reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=wanted))
     for number in range(reader.num_record_batches) if chosen is None else chosen:
         yield reader.get_batch(number)
 

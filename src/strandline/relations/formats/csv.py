@@ -26,6 +26,7 @@ from strandline.errors import FormatError, shortened
 from strandline.relations.formats.files import (
     OTHER_ENCODING,
     DataFile,
+    check_unchanged,
     hive_constants,
     open_stream,
     reading,
@@ -140,6 +141,7 @@ def _text_batches(layout: _Layout) -> Iterator[pa.RecordBatch]:
             text = pa.PythonFile(_Ended(_in_utf8(stream, options.encoding), layout), mode="r")
             batches = pa_csv.open_csv(text, read_options=read, parse_options=parse, convert_options=convert)
             yield from _without_last_row(batches, layout)
+        check_unchanged(layout.path, layout.mark)
     except FormatError as error:
         raise _bad_line(layout) or error from None
 

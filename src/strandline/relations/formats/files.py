@@ -209,6 +209,16 @@ def open_stream(path: str, mark: str | None = None) -> pa.NativeFile:
     return pa.input_stream(path, compression=codec)
 
 
+def check_unchanged(path: str, mark: str | None) -> None:
+    """Refuses a file of this machine that was written over while it was read: its rows may be of two states.
+
+    One that is gone was read to its end; objects are read at one version.
+    """
+    if not is_object_url(path):
+        with suppress(FileNotFoundError):
+            check_mark(path, mark)
+
+
 def is_packed(path: str) -> bool:
     """Whether a file can only be read from its beginning."""
     return _codec(path) is not None

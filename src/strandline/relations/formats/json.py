@@ -90,7 +90,9 @@ def read_json(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[p
 
 def _scans(file: DataFile, held: pa.Schema, pieces: Sequence[_Piece]) -> Iterator[Scan]:
     """A scan for each piece; a packed file is one."""
-    if is_packed(file.path) and pieces:
+    with reading(file.path, "JSON lines"):
+        packed = is_packed(file.path)
+    if packed and pieces:
         pieces = [_Piece(0, None, 1, sum(piece.rows for piece in pieces))]
     text = schema_to_text(held)
     for piece in pieces:
