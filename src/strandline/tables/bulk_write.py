@@ -17,7 +17,7 @@ Memory is bounded by the buckets, and so by how often one and the same row is re
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -51,6 +51,7 @@ from strandline.relations import (
     read_table,
     write_buckets,
 )
+from strandline.storage import cached_property
 from strandline.tables.bulk_pages import (
     WriteMode,
     entry_from_json,
@@ -376,7 +377,12 @@ class RowSource:
 
     rows: Any
     relation: Relation | None = None
-    spool: Spool = field(default_factory=Spool)
+    opened_in: Spool | None = None
+
+    @cached_property
+    def spool(self) -> Spool:
+        """Where rows are put that kernels read. A folder is made when it is needed, which few rows never do."""
+        return self.opened_in or Spool()
 
     @property
     def is_large(self) -> bool:
@@ -403,14 +409,14 @@ class LargeWrites:
 
     def source(self, data: Any, schema: pa.Schema | None = None) -> RowSource:
         """What a user brought, opened once. Rows of dictionaries take the types of `schema`."""
-        spool = Spool()
         if isinstance(data, pa.Schema):
-            return RowSource(no_rows(data), spool=spool)
+            return RowSource(no_rows(data))
         if in_memory(data):
-            return RowSource(rows_of(data, schema), spool=spool)
+            return RowSource(rows_of(data, schema))
+        spool = Spool()
         relation = open_relation(data, session=self._session, spool=spool)
         if relation.bytes < INLINE_LIMIT and (relation.rows or 0) <= LARGE_ROWS:
-            return RowSource(read_relation(relation), spool=spool)
+            return RowSource(read_relation(relation), opened_in=spool)
         return RowSource(None, relation, spool)
 
     def create(self, pending: PendingWrites, source: RowSource, doing: str) -> int:
