@@ -13,6 +13,7 @@ import contextlib
 import functools
 import importlib
 import io
+import itertools
 import re
 import shlex
 import tomllib
@@ -20,6 +21,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -27,11 +29,14 @@ from tools import api_page
 
 import strandline as sl
 from strandline.cli import main
+from strandline.cli.main import cli
 from strandline.differential.options import DiffOptions
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^(<!-- spark -->\n)?```(python|text|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PAGES = ("README.md", "PACKAGE.md", "docs/guide.md", "docs/differentials.md", "docs/changes.md")
+COMMAND = re.compile(r"`(strandline [^`]+)`|(?:^|   )\$? ?(strandline [a-z].*?)(?=$|   +)", re.MULTILINE)
+"""A command in the text, in a block or in an indented line, where several may stand side by side."""
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -132,6 +137,34 @@ def pages_of_text() -> list[Path]:
 def test_every_link_leads_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text("utf-8")):
         assert (page.parent / target).exists(), target
+
+
+def misuse(words: list[str]) -> str:
+    """What the command line would say against a command before it does anything; empty for a good one."""
+    command: click.Command | None = cli
+    context = click.Context(cli)
+    try:
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            command, words = command.get_command(context, words[0]), words[1:]
+        if command is None:
+            return "there is no such command"
+        command.make_context("strandline", list(words))
+    except (click.MissingParameter, click.exceptions.Exit):  # it is only named, or asks for help
+        pass
+    except click.UsageError as error:
+        return error.format_message()
+    return ""
+
+
+@pytest.mark.parametrize("page", pages_of_text(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_that_is_spoken_of_can_be_given(page: Path) -> None:
+    if page.name == "CHANGELOG.md":  # also of commands as they were
+        return
+    for quoted, shown in COMMAND.findall(page.read_text("utf-8")):
+        command = " ".join((quoted or shown).split())
+        if not re.search(r"…|\[OPTIONS\]|<\(", command):
+            words = list(itertools.takewhile(lambda word: word not in {">", "|", "#"}, shlex.split(command)))
+            assert not misuse(words[1:]), command
 
 
 def test_the_page_of_the_interface_is_what_the_docstrings_say() -> None:

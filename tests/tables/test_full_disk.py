@@ -73,3 +73,20 @@ def test_a_full_disk_leaves_the_old_state_and_the_next_commit_works(
         store.drop_snapshot("before")
     report = check_store(LocalStorage(tmp_path / "shop"))
     assert report.ok, (report.findings, report.unreachable)
+
+
+def test_a_place_that_is_read_only_says_that_readers_are_written_down_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sl.create(tmp_path / "shop") as store:
+        store.create_table("t", numbered(4), key="id")
+
+    def refused(descriptor: int, data: Any) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", refused)
+        with pytest.raises(StorageError, match=r"Read-only file system.*who only reads"):
+            sl.open(tmp_path / "shop")
+    with sl.open(tmp_path / "shop") as store:
+        assert store.table("t").count() == 4

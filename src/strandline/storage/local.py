@@ -323,12 +323,19 @@ def _refusals(doing: str, name: str) -> Iterator[None]:
     except FileExistsError as error:
         raise AlreadyExists(f"{name} exists already", doing=f"{doing} {name}") from error
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise StorageError(
-            error.strerror or str(error),
-            doing=f"{doing} {name}",
-            hint="Free some space and try again; what was stored before stands" if full else "",
-        ) from error
+        hint = _HINTS.get(error.errno or 0, "")
+        raise StorageError(error.strerror or str(error), doing=f"{doing} {name}", hint=hint) from error
+
+
+_FULL = "Free some space and try again; what was stored before stands"
+_READ_ONLY = "Take a place that can be written; who only reads a store needs that, too: readers are listed in it"
+_HINTS = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EROFS: _READ_ONLY,
+    errno.EACCES: _READ_ONLY,
+    errno.EPERM: _READ_ONLY,
+}
 
 
 def taking_turn(storage: Storage) -> AbstractContextManager[bool]:
