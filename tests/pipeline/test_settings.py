@@ -100,6 +100,12 @@ def test_a_file_is_read_whole(tmp_path: Path) -> None:
             29,
             ["that of the replica 'copy'"],
         ),
+        (("duckdb:///copy.duckdb#orders", "strandline:///shop.store#staff"), 24, ["that of the table or view 'staff'"]),
+        (("duckdb:///copy.duckdb#orders", "strandline:///./shop.store#staff"), 24, ["the table or view 'staff'"]),
+        (('to = "backups"', 'to = "x/../shop.store"'), 28, ["'to' is the store itself"]),
+        (('["shop", "id"]\n[', '["id", "id"]\n['), 8, ["'key' names a column twice"]),
+        (("[sources.staff]", "[sources._strandline_x]"), 17, ["kept for what Strandline itself makes"]),
+        (("[replicas.copy]", '[views._views]\nsql = "select 1"\n[replicas.copy]'), 22, ["'_views' is kept for"]),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from strandline.differential import share
 from strandline.dumps import PERIODS, SCHEDULE, parse_rule, parse_schedule
 from strandline.errors import InputError, NotFound, StrandlineError, did_you_mean
+from strandline.pages import is_own_name
 from strandline.pipeline.places import located
 from strandline.relations import ReadOptions, kind_of
 from strandline.replication import BASE_DIALECTS
@@ -235,6 +236,8 @@ class Section:
         value = [value] if isinstance(value, str) else value
         if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
             raise self.error(f"{key!r} has to be a name or a list of names, and is {value!r}", key)
+        if len(set(value)) < len(value):
+            raise self.error(f"{key!r} names a column twice: {value!r}", key)
         return tuple(value)
 
     def one_of(self, key: str, allowed: Sequence[str]) -> str:
@@ -389,26 +392,58 @@ def _check_names(settings: PipelineSettings, top: Section) -> None:
     for source in settings.sources:
         if tables.count(source.table) > 1:
             raise top.document.error(f"two sources fill the table {source.table!r}", ("sources", source.name), "table")
+        _check_own(source.table, ("sources", source.name), top)
         _check_detector(source, top)
     known = [*tables, *(view.name for view in settings.views)]
     for view in settings.views:
         if view.name in tables:
             raise top.document.error(f"{view.name!r} is the name of a table too", ("views", view.name))
+        _check_own(view.name, ("views", view.name), top)
     for replica in settings.replicas:
         if replica.of not in known:
             hint = did_you_mean(replica.of, known, most=1, cutoff=0.5) or f"There are {', '.join(known)}"
             why = f"there is no table or view {replica.of!r}"
             raise top.document.error(why, ("replicas", replica.name), "of", hint)
-    targets: dict[str, str] = {}
+    _check_places(settings, known, top)
+
+
+def _check_places(settings: PipelineSettings, known: Sequence[str], top: Section) -> None:
+    """Refuses what would be written to a place that is taken: by another copy, a table, or the store itself."""
+    store = absolute(located(settings.store, settings.folder))
+    targets = {f"strandline://{store}#{name}": f"the table or view {name!r}" for name in known}
     for replica in settings.replicas:
-        other = targets.setdefault(located(replica.to, settings.folder), replica.name)
-        if other != replica.name:
-            why = f"'to' is that of the replica {other!r}"
+        named = f"the replica {replica.name!r}"
+        other = targets.setdefault(_table_of_store(located(replica.to, settings.folder)), named)
+        if other != named:
+            why = f"'to' is that of {other}"
             raise top.document.error(why, ("replicas", replica.name), "to", "Give each copy a place of its own")
+    for dump in settings.dumps:
+        if absolute(located(dump.to, settings.folder)) == store:
+            raise top.document.error(
+                "'to' is the store itself", ("dumps", dump.name), "to", "Give dumps a folder of their own"
+            )
     if "${" in settings.work:
         raise top.error("'work' has no variables: its path is shown", "work", "Write the path")
-    if settings.work == absolute(located(settings.store, settings.folder)):
+    if settings.work == store:
         raise top.error("'work' and 'store' are one folder", "work", f"Leave it out: it is {settings.name}.work then")
+
+
+def _table_of_store(target: str) -> str:
+    """A target, one form for all ways to say a table of a store."""
+    place, _, table = target.partition("#")
+    if place.startswith("strandline+"):
+        return f"strandline://{absolute(place.removeprefix('strandline+'))}#{table}"
+    path = place.removeprefix("strandline://")
+    return (
+        target
+        if path == place
+        else f"strandline://{absolute(path.removeprefix('/') if path[:2] == '//' else path)}#{table}"
+    )
+
+
+def _check_own(name: str, path: tuple[str, ...], top: Section) -> None:
+    if is_own_name(name):
+        raise top.document.error(f"{name!r} is kept for what Strandline itself makes", path, hint="Take another name")
 
 
 def _check_detector(source: SourceSettings, top: Section) -> None:
