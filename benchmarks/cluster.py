@@ -5,7 +5,8 @@
     python -m benchmarks.cluster --s3                also from objects of an S3 on this machine (moto)
     python -m benchmarks.cluster --rows 20000000 --repeat 3 --master spark://head:7077
 
-One warm-up, then `--repeat` timed runs in one session, of which the best counts. "nothing shared" runs as on a cluster
+One warm-up, then `--repeat` timed runs in one session, of which the best counts; of processor time (this process, the
+JVM and Python's workers) the median, which tells more beside other work. "nothing shared" runs as on a cluster
 whose workers see no folder of the driver: rows by the shuffle, results through Spark. Spark's own full outer join of
 the same DataFrames, changed rows counted, and spark-extension where it is installed, are beside it. Ratios are to the
 first line. Bytes shuffled and spilled are Spark's own, of one run, from its event log; what goes through files is not
@@ -138,10 +139,12 @@ def compare(spark: Any, works: dict[str, Work], repeat: int, log: EventLog) -> N
     log.more()
     for name, work in works.items():
         measured = measure(work, repeat)
-        first = first or measured.best
+        first = first or measured
         shuffled, spilled = (size / (repeat + 1) / 1e6 for size in log.more())
-        times = f"{measured.best:7.2f} – {measured.worst:.2f} s  {measured.best / first:5.2f} ×"
-        print(f"{name:28} {times}  {shuffled:8.1f} MB shuffled  {spilled:6.1f} spilled  {measured.answer}", flush=True)
+        times = f"{measured.best:7.2f} – {measured.worst:.2f} s {measured.best / first.best:5.2f} ×"
+        used = f"{measured.processor:7.2f} s {measured.processor / first.processor:5.2f} × of processors"
+        moved = f"{shuffled:8.1f} MB shuffled  {spilled:6.1f} spilled"
+        print(f"{name:28} {times} {used} {moved}  {measured.answer}", flush=True)
 
 
 def main() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import statistics
 import sys
 import threading
 import time
@@ -20,12 +22,15 @@ HOUSE = Path(strandline.__file__).parent
 
 @dataclass(frozen=True)
 class Measured:
-    """The best and the worst of several runs in one warm process, and the peak memory of its tree in bytes."""
+    """The best and the worst of several runs in one warm process, the peak memory of its tree in bytes, and the median
+    of the processor time of that tree, in seconds: what others do on the machine counts less there.
+    """
 
     best: float
     worst: float
     memory: int
     answer: str
+    processor: float = 0.0
 
 
 def measure(work: Callable[[], str], repeat: int, warm_up: bool = True) -> Measured:
@@ -33,20 +38,24 @@ def measure(work: Callable[[], str], repeat: int, warm_up: bool = True) -> Measu
     if warm_up:
         work()
     with Watch() as watch:
-        seconds = []
+        seconds, processor = [], []
         answer = ""
         for _ in range(repeat):
-            started = time.perf_counter()
+            started, used = time.perf_counter(), watch.processor_time()
             answer = work()
             seconds.append(time.perf_counter() - started)
-    return Measured(min(seconds), max(seconds), watch.peak, answer)
+            processor.append(watch.processor_time() - used)
+    return Measured(min(seconds), max(seconds), watch.peak, answer, statistics.median(processor))
 
 
 class Watch:
-    """Samples the resident memory of this process and its children twenty times a second."""
+    """Samples the resident memory and the processor time of this process and its children twenty times a second."""
 
     def __init__(self) -> None:
         self.peak = 0
+        self._used: dict[tuple[int, float], float] = {}
+        """What each process has used, when it was last seen: those that ended are not forgotten."""
+        self._using = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
@@ -59,15 +68,21 @@ class Watch:
         self._thread.join()
 
     def _look(self) -> None:
-        me = psutil.Process()
         while not self._stop.wait(0.05):
+            self.processor_time()
+
+    def processor_time(self) -> float:
+        """Seconds that this process and all descendants that were seen have used so far, on all processors."""
+        me = psutil.Process()
+        with self._using:
             total = 0
             for process in (me, *me.children(recursive=True)):
-                try:
+                with contextlib.suppress(psutil.Error), process.oneshot():
                     total += process.memory_info().rss
-                except psutil.Error:
-                    continue
+                    times = process.cpu_times()
+                    self._used[process.pid, process.create_time()] = times.user + times.system
             self.peak = max(self.peak, total)
+            return sum(self._used.values())
 
 
 WAITING = ("threading.py", "queue.py", "selectors.py", "socket.py", "subprocess.py", "connection.py")

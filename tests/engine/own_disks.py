@@ -22,6 +22,7 @@ import strandline as sl
 from strandline.differential import plan
 from strandline.engine import InlineRunner, SparkRunner, delivery
 from strandline.engine.spark_session import is_connect, session
+from strandline.relations.formats import footers
 from strandline.storage import files_below, replacing
 
 ROWS = 60_000
@@ -222,8 +223,9 @@ def rows_stay_on_s3(spark: Any, changes: sl.Changes, expected: sl.Changes) -> No
 
 
 def files_on_s3(old: pa.Table, new: pa.Table, expected: sl.Changes) -> None:
-    """Files on S3, in the order of the key and in none, cut into several work items."""
+    """Files on S3, in the order of the key and in none, cut into several work items; tasks read their footers."""
     plan.PIECE_BYTES = 2_000_000
+    footers.MANY_OBJECTS = 1
     store = S3Store(os.environ["BUCKET"])
     for name, algorithm in (("sorted", "merge"), ("mixed", "hash")):
         urls = []

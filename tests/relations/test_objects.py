@@ -22,8 +22,10 @@ from tests.differential.test_diff_on_spark import extracts
 from tests.storage import s3
 
 import strandline as sl
+from strandline.engine import InlineRunner
 from strandline.errors import FormatError, InputError, NotFound, StorageError
 from strandline.relations import ReadOptions, open_relation, read_relation, read_scan
+from strandline.relations.formats import ParquetRelation, footers
 from strandline.storage import object_file, object_version, open_object, put_object
 from strandline.storage.object_file import refusal
 
@@ -57,6 +59,21 @@ def test_an_object_a_prefix_and_a_glob_are_relations_as_files_are(bucket: str) -
     one = read_relation(open_relation(f"{root}/day=2/part.parquet"))
     assert one.to_pydict() == {"id": [2, 12]}
     assert read_relation(open_relation(root, options=ReadOptions(hive=False))).column_names == ["id"]
+
+
+def test_footers_of_many_objects_are_read_by_tasks(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["many/a.parquet", "many/b.parquet", "many/c.parquet"]
+    for number, name in enumerate(names):
+        put(bucket, name, pa.table({"id": range(number, number + 5)} | ({"more": ["x"] * 5} if number else {})))
+    options = ReadOptions(union_by_name=True)
+    plain = open_relation(f"s3://{bucket}/many/", options=options)
+    monkeypatch.setattr(footers, "MANY_OBJECTS", 3)
+    monkeypatch.setattr(footers, "cluster_runner", lambda: InlineRunner(2))
+    told = open_relation(f"s3://{bucket}/many/", options=options)
+    assert isinstance(told, ParquetRelation)
+    assert all(isinstance(footer.held, bytes) for footer in told.footers), "packed by tasks"
+    assert told.schema == plain.schema
+    assert told.parts() == plain.parts()
 
 
 def test_only_the_footer_and_the_columns_asked_for_are_read(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from tests.values.properties import for_all
 
 from strandline.errors import FormatError, InputError, NotFound, SchemaError
 from strandline.relations import ReadOptions, Relation, Scan, open_relation, read_scan, read_table
-from strandline.relations.formats import parquet
+from strandline.relations.formats import ParquetRelation, footers, parquet
 
 ZONED = pa.timestamp("us", "Europe/Berlin")
 MOMENT = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
@@ -130,6 +130,20 @@ def test_many_small_files_are_one_relation(tmp_path: Path) -> None:
     for number in range(150):
         write(tmp_path / f"{number:03}.parquet", pa.table({"a": [number]}))
     assert rows_of(open_relation(tmp_path))["a"].to_pylist() == list(range(150))
+
+
+def test_packed_footers_of_many_files_plan_the_same_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        rows = pa.table({"a": range(number * 10, number * 10 + 10), "b": [f"row {number}", None] * 5})
+        pq.write_table(rows, tmp_path / f"{number}.parquet", row_group_size=3)
+    plain = open_relation(tmp_path)
+    monkeypatch.setattr(footers, "MANY_FILES", 4)
+    packed = open_relation(tmp_path)
+    assert isinstance(packed, ParquetRelation)
+    assert all(isinstance(footer.held, bytes) for footer in packed.footers)
+    assert packed.rows == plain.rows == 40
+    assert packed.parts() == plain.parts()
+    assert rows_of(packed).equals(rows_of(plain))
 
 
 def test_hive_folders_become_typed_columns(tmp_path: Path) -> None:
@@ -325,7 +339,7 @@ def test_texts_with_few_values_are_decoded_as_dictionaries_and_come_out_as_they_
     )
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=2500)
     asked: list[list[str] | None] = []
-    opened = parquet.parquet_file
+    opened = footers.parquet_file
 
     def noted(path: str, mark: str | None, *, dictionaries: list[str] | None = None) -> Any:
         asked.append(dictionaries)

@@ -19,7 +19,7 @@ from strandline.engine.runner import (
     parallel,
     runs_on_spark,
 )
-from strandline.engine.spark_runner import SparkAction, SparkRunner
+from strandline.engine.spark_runner import SparkAction, SparkRunner, cluster_runner
 from strandline.engine.spark_session import MASTER_VARIABLE, is_connect, prepare, session, spark_at_hand
 from strandline.engine.spool import Spool, scratch_folder, speaks_of_spools
 from strandline.engine.work import Attempt, Kernel, Outcome, Result, WorkItem, cut_by_bytes, cut_evenly, encode, kernel
@@ -43,6 +43,7 @@ __all__ = [
     "byte_count",
     "check_runner",
     "choose_runner",
+    "cluster_runner",
     "cut_by_bytes",
     "cut_evenly",
     "encode",

@@ -34,6 +34,7 @@ from strandline.engine.progress import Progress
 from strandline.engine.runner import InlineRunner
 from strandline.engine.spark_session import (
     SPOOL_SETTING,
+    active_cluster,
     is_connect,
     prepare,
     session,
@@ -188,6 +189,12 @@ class SparkRunner:
             raise
         except Exception as error:
             raise _readable(error, title) from None
+
+
+def cluster_runner() -> SparkRunner | None:
+    """The runner of the session that runs, if that is on a cluster; none is started."""
+    active = active_cluster()
+    return None if active is None else SparkRunner(active)
 
 
 def _is_seen(spark: SparkSession, folder: str) -> bool:

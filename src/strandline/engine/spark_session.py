@@ -114,9 +114,14 @@ def spark_at_hand() -> bool:
     """Whether `auto` may take Spark: a master is named, or a session runs that has more than this machine."""
     if os.environ.get(MASTER_VARIABLE) or os.environ.get("SPARK_REMOTE"):
         return is_installed("pyspark")
+    return active_cluster() is not None
+
+
+def active_cluster() -> SparkSession | None:
+    """The session that runs, if it has more than this machine; PySpark is not even loaded to look for it."""
     sql = sys.modules.get("pyspark.sql")
-    active = None if sql is None else sql.SparkSession.getActiveSession()
-    return active is not None and not is_on_this_machine(where(active))
+    active: SparkSession | None = None if sql is None else sql.SparkSession.getActiveSession()
+    return None if active is None or is_on_this_machine(where(active)) else active
 
 
 def is_on_this_machine(master: str) -> bool:

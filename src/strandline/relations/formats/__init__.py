@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         split_sheet,
         with_constants,
     )
+    from strandline.relations.formats.footers import parquet_file
     from strandline.relations.formats.iceberg import (
         iceberg_catalog,
         iceberg_relation,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     )
     from strandline.relations.formats.json import open_json, read_json
     from strandline.relations.formats.objects import find_objects
-    from strandline.relations.formats.parquet import ParquetRelation, open_parquet, parquet_file, read_parquet
+    from strandline.relations.formats.parquet import ParquetRelation, open_parquet, read_parquet
     from strandline.relations.formats.spark import (
         flowing_frame,
         frame_columns,
@@ -76,7 +77,7 @@ _HOMES = {
     "open_json": "strandline.relations.formats.json",
     "open_parquet": "strandline.relations.formats.parquet",
     "open_spark_frame": "strandline.relations.formats.spark",
-    "parquet_file": "strandline.relations.formats.parquet",
+    "parquet_file": "strandline.relations.formats.footers",
     "read_arrow": "strandline.relations.formats.arrow",
     "read_json": "strandline.relations.formats.json",
     "read_parquet": "strandline.relations.formats.parquet",

@@ -14,7 +14,8 @@ import pyarrow.types as pat
 from strandline.engine import Spool
 from strandline.errors import FormatError, NotFound, extra
 from strandline.relations.formats.files import DataFile, check_readable, reading
-from strandline.relations.formats.parquet import parquet_file, parquet_relation
+from strandline.relations.formats.footers import parquet_file
+from strandline.relations.formats.parquet import parquet_relation
 from strandline.relations.read_options import ReadOptions
 from strandline.relations.relation import Relation
 from strandline.relations.schema import check_names, relation_schema, with_types

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,27 +12,16 @@ import pyarrow.parquet as pq
 from strandline.engine import Spool
 from strandline.errors import FormatError
 from strandline.relations.formats.files import DataFile, hive_constants, reading
+from strandline.relations.formats.footers import Footer, open_footers, parquet_file
 from strandline.relations.read_options import ReadOptions
 from strandline.relations.relation import Bounds, Split
 from strandline.relations.scan import Scan
-from strandline.relations.schema import check_names, one_schema, relation_schema, with_types
+from strandline.relations.schema import check_names, one_schema, with_types
 from strandline.relations.statistics import group_bounds
-from strandline.storage import Workers, check_mark, is_object_url, open_version
 from strandline.values import is_variable_width
 
-_FOOTER_THREADS, _FOOTER_REQUESTS = 8, 32
 _ROWS_PER_BYTE = 8
 """A column has few values when a row group has so many rows for each byte of its dictionary."""
-
-
-@dataclass(frozen=True)
-class Footer:
-    """One file with what its footer says. `constants` are the columns that the file itself does not hold."""
-
-    file: DataFile
-    metadata: Any
-    schema: pa.Schema
-    constants: Mapping[str, str | None]
 
 
 @dataclass(frozen=True)
@@ -53,7 +39,7 @@ class ParquetRelation:
 
     @property
     def rows(self) -> int:
-        return sum(footer.metadata.num_rows for footer in self.footers)
+        return sum(footer.rows for footer in self.footers)
 
     def parts(self, columns: Sequence[str] | None = None) -> list[Split]:
         """One part for each row group that has rows; `columns`: whose bounds are wanted, None for all."""
@@ -85,20 +71,24 @@ class ParquetRelation:
 
 def open_parquet(files: Sequence[DataFile], name: str, options: ReadOptions) -> ParquetRelation:
     """The relation of these files; their schemas must agree, unless `union_by_name` widens them."""
-    opened = _open_footers(files)
-    body = one_schema({file.path: held for file, (_, held) in opened}, union_by_name=options.union_by_name)
+    opened = open_footers(files)
+    body = one_schema({footer.file.path: footer.schema for footer in opened}, union_by_name=options.union_by_name)
     constants, hive = hive_constants(files, body.names, options)
     schema = pa.schema([*body, *hive])
     check_names(schema.names, name)
     schema = with_types(schema, options.arrow_types(), name)
-    return ParquetRelation(name, schema, _footers(opened, constants))
+    return ParquetRelation(name, schema, _with_constants(opened, constants))
 
 
 def parquet_relation(
     name: str, schema: pa.Schema, files: Sequence[DataFile], constants: Sequence[Mapping[str, str | None]]
 ) -> ParquetRelation:
     """The relation of files whose schema is said elsewhere, in a table's log: absent columns are null."""
-    return ParquetRelation(name, schema, _footers(_open_footers(files), constants))
+    return ParquetRelation(name, schema, _with_constants(open_footers(files), constants))
+
+
+def _with_constants(footers: Sequence[Footer], constants: Sequence[Mapping[str, str | None]]) -> tuple[Footer, ...]:
+    return tuple(replace(footer, constants=each) for footer, each in zip(footers, constants, strict=True))
 
 
 def read_parquet(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -159,67 +149,6 @@ def _instants(array: pa.Array) -> Iterator[pa.Array]:
 def _differ(rough: pa.Array, exact: pa.Array) -> bool:
     micros, nanos = (np.asarray(side.cast(pa.int64()).fill_null(0), dtype=np.int64) for side in (rough, exact))
     return bool(np.any(nanos.view(np.uint64) != micros.view(np.uint64) * np.uint64(1000)))
-
-
-_Opened = tuple[DataFile, tuple[Any, pa.Schema]]
-
-
-def _footers(opened: Sequence[_Opened], constants: Sequence[Mapping[str, str | None]]) -> tuple[Footer, ...]:
-    return tuple(
-        Footer(file, metadata, held, constant)
-        for (file, (metadata, held)), constant in zip(opened, constants, strict=True)
-    )
-
-
-def _open_footers(files: Sequence[DataFile]) -> list[_Opened]:
-    at_urls = any(is_object_url(file.path) for file in files[:1])
-    workers: Workers[tuple[Any, pa.Schema]] = Workers(_FOOTER_REQUESTS if at_urls else _FOOTER_THREADS)
-    with workers:
-        tasks = [workers.submit(functools.partial(_open_footer, file)) for file in files]
-        return [(file, task.result()) for file, task in zip(files, tasks, strict=True)]
-
-
-def _open_footer(file: DataFile) -> tuple[Any, pa.Schema]:
-    with reading(file.path, "Parquet"):
-        opened = parquet_file(file.path, file.mark)
-        schema = relation_schema(opened.schema_arrow)
-    check_names(schema.names, file.path)
-    return opened.metadata, schema
-
-
-def parquet_file(
-    path: str, mark: str | None = None, *, dictionaries: Sequence[str] | None = None, int96_unit: str = "us"
-) -> pq.ParquetFile:
-    """A Parquet file opened to be read in streams; columns of text that are to be read as dictionaries are named.
-
-    One that is not the version that `mark` tells is refused.
-    """
-    # Microseconds hold every date that INT96 is used for; nanoseconds end in 2262. `_check_int96` sees what is cut.
-    # Buffering ahead would hold the bytes of all chosen row groups at once, and is no faster on local files.
-    source, version = _open_source(path, mark)
-    return pq.ParquetFile(
-        source,
-        metadata=_metadata(path, *version),
-        read_dictionary=None if dictionaries is None else list(dictionaries),
-        pre_buffer=False,
-        coerce_int96_timestamp_unit=int96_unit,
-    )
-
-
-@functools.lru_cache(maxsize=64)
-def _metadata(path: str, *_version: str | int | None) -> pq.FileMetaData:
-    """The footer of a version of a file: a worker opens a file again for every row group that it reads."""
-    return pq.read_metadata(_open_source(path, None)[0])
-
-
-def _open_source(path: str, mark: str | None) -> tuple[pa.NativeFile, tuple[str | int | None, ...]]:
-    """A file for pyarrow, on disk or at a URL, with what tells this version of it from others."""
-    if is_object_url(path):
-        file, version = open_version(path, mark)
-        return pa.PythonFile(file, mode="r"), (version,)
-    check_mark(path, mark)
-    stat = os.stat(path)
-    return pa.OSFile(path), (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
 
 
 def _repeating(file: pq.ParquetFile, names: Sequence[str], groups: Iterable[int]) -> list[str]:
