@@ -35,21 +35,35 @@ trying again can help (`retryable`). It survives a trip through a Spark worker a
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+# Bounded: a long value in an error is no reason to look at each of its places as far as its end.
+_PASSWORD = re.compile(r"((?:\w:/{1,2}|adbc:\w{1,99}:)[^/@\s:]{0,99}):[^?\s]{0,999}@")
+
+
+def without_passwords(text: str) -> str:
+    """Text without the passwords of the addresses in it, whether they can be parsed or not.
+
+    >>> without_passwords("reading mysql://me:hush@host/db#t")
+    'reading mysql://me@host/db#t'
+    """
+    return _PASSWORD.sub(r"\1@", text)
+
 
 class StrandlineError(Exception):
-    """The base of every error that Strandline raises."""
+    """The base of every error that Strandline raises. None shows a password that stands in an address."""
 
     retryable: ClassVar[bool] = False
 
     def __init__(self, why: str, *, doing: str = "", hint: str = "") -> None:
+        why = without_passwords(why)
         # What drivers say may quote a whole value: its middle is left out.
         self.why = why if len(why) <= 2_000 else f"{why[:1_000]}…{why[-999:]}"
-        self.doing = doing
-        self.hint = hint
+        self.doing = without_passwords(doing)
+        self.hint = without_passwords(hint)
         super().__init__(self.message())
 
     def message(self) -> str:

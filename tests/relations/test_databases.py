@@ -388,3 +388,27 @@ def test_a_query_of_no_value_takes_the_types_of_the_other_side(empty: str, tmp_p
     for more, deleted in (("", 0), (f" where {empty}", 1), ("", 0)):
         found = sl.diff(None, url, new_query=query + more, state=str(tmp_path / "state"), **options)
         assert found.summary().deleted == deleted
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://me:{}@127.0.0.1:1/db#t",
+        "postgresql://me:a#{}@127.0.0.1:1/db#t",
+        "postgresql://me:a@{}@127.0.0.1:1/db#t",
+        "postgresql://me@127.0.0.1:1/db?password={}#t",
+        "postgresql:/me:{}@host/db#t",
+        "mysql://me:{}@host/db#t",
+        "jdbc:postgresql://me:{}@host/db",
+        "snowflake://me:{}@host/db#t",
+        '"postgresql://me:{}@host/db"#t',
+        "adbc:nosuch:me:{}@host#t",
+        "https://me:{}@127.0.0.1:1/t.csv",
+        "s3://me:{}@bucket/t.csv",
+    ],
+)
+def test_no_address_shows_its_password_in_an_error(address: str) -> None:
+    with pytest.raises(StrandlineError) as raised:
+        open_relation(address.format("s3cr3t"))
+    error = raised.value
+    assert "s3cr3t" not in f"{error} {error.to_json()}"

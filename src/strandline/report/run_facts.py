@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from strandline._version import __version__
 from strandline.changes import Counts, Header
 from strandline.engine import byte_count
+from strandline.errors import without_passwords
 from strandline.report.values import json_value
 
 if TYPE_CHECKING:
@@ -137,7 +138,6 @@ def facts_of(run: DiffRun, counts: Counts | None = None, command: str = "") -> R
     )
 
 
-_PASSWORD = re.compile(r"((?:://|adbc:\w+:)[^/@\s:]*):[^?\s]*@")
 _PARAMETER = re.compile(r"((?:password|passwd|pwd|token|secret|key|adbc\.)[\w.]*=)[^&#\s'\"]+", re.IGNORECASE)
 
 
@@ -147,7 +147,7 @@ def without_secrets(command: str) -> str:
     >>> without_secrets("diff postgresql://me:hush@host/db#t x.csv")
     'diff postgresql://me@host/db#t x.csv'
     """
-    return _PARAMETER.sub(r"\1…", _PASSWORD.sub(r"\1@", command))
+    return _PARAMETER.sub(r"\1…", without_passwords(command))
 
 
 def facts_json(facts: RunFacts) -> dict[str, Any]:

@@ -185,6 +185,8 @@ def _parts(kind: str, url: str) -> tuple[tuple[str, ...], str, str]:
     shown_query = [(name, value) for name, value in query if name != "password" or _is_variable(value)]
     open_query = urlencode(shown_query, safe="/${}")
     shown = urlunsplit((parts.scheme, login + host, parts.path, open_query, ""))
+    if parts.netloc.count("@") > 1:  # libpq takes the host to begin behind the first one, and looks its name up
+        raise InputError("its user or password holds an @", doing=f"reading {shown}", hint="Write it as %40")
     return tuple(filter(None, given)), urlunsplit((parts.scheme, parts.netloc, parts.path, parts.query, "")), shown
 
 
