@@ -151,6 +151,7 @@ def test_what_deltas_cannot_follow_is_refused_or_regenerated(sql: str, why: str)
         ("select id from orders, orders", "stands twice"),
         ("select what from events natural join orders", "shares no column"),
         ("select id from orders where id = :x", "parameter"),
+        ("select * from read_csv('/etc/passwd')", "no table of the store"),
     ],
 )
 @pytest.mark.parametrize("strict", [True, False])

@@ -70,11 +70,12 @@ def define(name: str, sql: str, relations: Mapping[str, Shape], *, strict: bool 
     try:
         return replace(_defined(query, _QueryNames(relations, doing)), name=name, sql=sql)
     except NotMaintainable as why:
+        made = regenerated_definition(name, query, relations, str(why))
         if strict:
             raise SqlError(
                 f"{why.reason}: {why.clause!r} can't be kept by differences", doing=doing, hint=ANEW
             ) from None
-        return regenerated_definition(name, query, relations, str(why))
+        return made
     except SqlError as mistake:
         made = _understood_by_duckdb(name, query, relations, mistake)
         if strict:
