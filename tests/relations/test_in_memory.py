@@ -126,3 +126,9 @@ def test_an_empty_table_has_its_schema_and_no_parts() -> None:
     relation = open_relation(TABLE.slice(0, 0))
     assert (relation.rows, relation.parts()) == (0, [])
     assert relation.schema.names == TABLE.column_names
+
+
+def test_a_name_that_a_stream_would_cut_is_refused() -> None:
+    for source in (pa.table({"a\0b": [1]}), pa.table({"a\0b": [1], "a\0c": [2]}).to_batches()[0]):
+        with pytest.raises(SchemaError, match="holds a NUL"):
+            open_relation(source)

@@ -174,6 +174,15 @@ def test_a_column_of_the_files_beats_a_folder_of_its_name(tmp_path: Path) -> Non
     assert rows_of(open_relation(tmp_path)).to_pylist() == [{"a": 1}]
 
 
+def test_two_hive_folders_of_one_column_are_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "t" / "day=1" / "day=2"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"id": [1]}), folder / "a.parquet")
+    with pytest.raises(InputError, match="two of its folders are of one column"):
+        open_relation(tmp_path / "t")
+    assert open_relation(tmp_path / "t", options=ReadOptions(hive=False)).schema.names == ["id"]
+
+
 def test_a_file_outside_the_hive_folders_is_an_error(tmp_path: Path) -> None:
     write(tmp_path / "k=1" / "x.parquet", pa.table({"a": [1]}))
     write(tmp_path / "x.parquet", pa.table({"a": [1]}))

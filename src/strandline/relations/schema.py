@@ -46,6 +46,12 @@ def check_names(names: Sequence[str], where: str, found: int | None = None) -> N
     counts = Counter(names)
     if not counts:
         raise SchemaError("it has no columns", doing=f"reading {where}", hint="A relation needs at least one column")
+    if cut := [name for name in counts if "\0" in name]:
+        raise SchemaError(
+            f"the name {cut[0]!r} holds a NUL, where other programs end it",
+            doing=f"reading {where}",
+            hint="Rename the column",
+        )
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
         raise SchemaError(

@@ -151,6 +151,8 @@ def open_in_memory(source: Any, options: ReadOptions, spool: Spool | None) -> Sp
 def _reader(source: Any, name: str) -> pa.RecordBatchReader:
     if isinstance(source, pa.RecordBatch):
         return pa.RecordBatchReader.from_batches(source.schema, [source])
+    if isinstance(source, pa.Table):
+        return source.to_reader()  # a stream would cut names at a NUL
     if _is_dataset(source):
         return (source.scanner() if hasattr(source, "scanner") else source).to_reader()
     if _is(source, "pandas", "DataFrame"):

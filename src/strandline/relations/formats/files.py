@@ -166,7 +166,14 @@ def _check_loops(above: str, folders: list[str]) -> None:
 def _data_file(path: str, root: str, hive: bool) -> DataFile:
     folders = os.path.relpath(os.path.dirname(path), root).split(os.sep)
     stat = os.stat(path)
-    return DataFile(path, stat.st_size, dict(hive_values(folders)) if hive else {}, stat_mark(stat))
+    values = list(hive_values(folders)) if hive else []
+    if len(dict(values)) < len(values):
+        raise InputError(
+            "two of its folders are of one column",
+            doing=f"reading {path}",
+            hint="Name the folder below the first, or read with hive=False",
+        )
+    return DataFile(path, stat.st_size, dict(values), stat_mark(stat))
 
 
 def hive_values(folders: list[str]) -> Iterator[tuple[str, str | None]]:
