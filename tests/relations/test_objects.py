@@ -118,6 +118,20 @@ def test_an_object_that_is_replaced_while_it_is_read_is_noticed(bucket: str) -> 
         file.read(4)
 
 
+def test_listings_that_give_entity_tags_without_quotes_name_the_same_versions(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(bucket, "bare/a.parquet", pa.table({"id": [1, 2]}))
+    listed = obstore.list
+
+    def bare(*given: Any, **named: Any) -> Iterator[Any]:
+        for chunk in listed(*given, **named):
+            yield [{**meta, "e_tag": (meta["e_tag"] or "").strip('"')} for meta in chunk]
+
+    monkeypatch.setattr(obstore, "list", bare)
+    assert read_relation(open_relation(f"s3://{bucket}/bare/")).to_pydict() == {"id": [1, 2]}
+
+
 def test_what_is_not_there_or_holds_a_secret_is_told(bucket: str) -> None:
     for url, error, why in (
         (f"s3://{bucket}/nothing.parquet", NotFound, "no such object"),
@@ -217,6 +231,8 @@ def test_no_credentials_and_an_endpoint_that_hangs_are_told(bucket: str, monkeyp
         changed.setenv("AWS_ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
         with pytest.raises(StorageError, match=r"did not answer in time.*Check the endpoint"):
             open_relation(f"s3://{bucket}/t.parquet")
+    gone = "Error performing GET http://x/nonesuch - 404 Not Found:\n<Error><Code>ContainerNotFound</Code></Error>"
+    assert isinstance(refusal(OSError(gone), "reading x"), NotFound)
     with pytest.raises(StorageError, match=r"no credentials were found.*AWS_ACCESS_KEY_ID"):
         raise refusal(OSError("Error performing PUT http://169.254.169.254/latest/api/token?key=secret"), "reading x")
 

@@ -122,7 +122,10 @@ def _delete_one(store: ObjectStore, key: str) -> None:
 
 
 def _version(url: str, meta: Any) -> ObjectVersion:
-    return ObjectVersion(url, meta["size"], meta["e_tag"], meta["last_modified"])
+    tag = meta["e_tag"]
+    if tag and not tag.endswith('"'):
+        tag = f'"{tag}"'  # Azure's listings leave out the quotes, its other answers don't
+    return ObjectVersion(url, meta["size"], tag, meta["last_modified"])
 
 
 class _Ranges(io.RawIOBase):
@@ -248,7 +251,7 @@ def refusal(error: BaseException, doing: str) -> StrandlineError:
     if "169.254.169.254" in why or "metadata.google.internal" in why:
         why = "no credentials were found: neither in the environment nor from the machine"
         hint = "Set what docs/inputs.md names for this kind of URL, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-    elif "NoSuchBucket" in str(error):
+    elif "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error):
         return NotFound("there is no such bucket", doing=doing, hint="Create it first, or correct its name")
     elif "timed out" in str(error) or "TimedOut" in str(error):
         why, hint = f"the endpoint did not answer in time: {why}", "Check the endpoint and the network, then try again"
