@@ -107,7 +107,17 @@ def _rows_of_pair(
 
 def net_rows(old: pa.Table, new: pa.Table, schema: TableSchema) -> tuple[pa.Table, pa.Table]:
     """The rows that really differ: deleted ones and before images, inserted ones and after images."""
+    return _unlike(old, new, *compared(old, new, schema))
+
+
+def replaced_rows(old: pa.Table, new: pa.Table, schema: TableSchema) -> tuple[pa.Table, pa.Table]:
+    """The same, and where another row has come under a key, with another number: its values may be the same."""
     matching, differ = compared(old, new, schema)
+    numbers = (side.column(ROW).take(pa.array(places)) for side, places in ((old, matching.old), (new, matching.new)))
+    return _unlike(old, new, matching, differ | unequal(*numbers))
+
+
+def _unlike(old: pa.Table, new: pa.Table, matching: Matching, differ: Flags) -> tuple[pa.Table, pa.Table]:
     places = (
         np.concatenate([matching.only_old, matching.old[differ]]),
         np.concatenate([matching.only_new, matching.new[differ]]),

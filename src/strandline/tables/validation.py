@@ -1,7 +1,8 @@
 """What a transaction read and wrote, and whether a commit of another process concerns it.
 
 The rule: it must be tried again only if a row that changed since its base is among the keys that it read or wrote, or
-if the row's before or after image satisfies a condition that it scanned.
+if the row's before or after image satisfies a condition that it scanned. Two rows that traded their keys changed, also
+if they are alike in all else: who writes a row gives the number that he read.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.pages import ReadView, TableId, Transaction
-from strandline.tables.changes import RowShape, changed_rows, net_rows
+from strandline.tables.changes import RowShape, changed_rows, replaced_rows
 from strandline.tables.keys import encode_keys
 from strandline.tables.page_cache import PageCache
 from strandline.tables.predicates import KeyBounds, TableExpression
@@ -68,7 +69,7 @@ class TableValidator:
         if not keys and not scans:
             return None
         schema = TableSchema.from_bytes(newer.record(table_id))
-        old, new = net_rows(*changed_rows(self._cache, older, newer, table_id, RowShape(schema)), schema)
+        old, new = replaced_rows(*changed_rows(self._cache, older, newer, table_id, RowShape(schema)), schema)
         for rows in (old, new):
             why = _concerned(rows, schema, keys, scans)
             if why is not None:
