@@ -1,7 +1,8 @@
 """Whether an expression gives exactly the same in another database as here: an allow-list by type and operator.
 
 Here DuckDB computes. A copy in DuckDB does, too: there everything may be used but functions of instants, which depend
-on a session's zone. For SQLite and PostgreSQL nothing is allowed but what is listed here:
+on a session's zone, and of nested values, as equal ones may stand there in other forms; of floating point both see one
+zero (`with_one_zero`). For SQLite and PostgreSQL nothing is allowed but what is listed here:
 
 - as a new value: a constant; a column; `+`, `-` and `*` of whole numbers and, in PostgreSQL, of decimals, with at least
   one column in it (a constant that the target would compute could overflow in another type there); a date plus or
@@ -53,7 +54,7 @@ class _Values:
 def check_value(tree: exp.Expr, schema: pa.Schema, kind: str, target: pa.Field) -> None:
     """Refuses (`NotPortable`) a new value of column `target` that may differ at a copy of this kind."""
     if kind == DUCKDB:
-        _check_zones(tree, schema)
+        _check_forms(tree, schema)
         return
     values, held = _values(tree, schema, kind), _of_type(target.type, kind)
     fits = held is not None and (values.kind == held.kind or (values.kind, held.kind) == (_WHOLE, _DECIMAL))
@@ -63,7 +64,7 @@ def check_value(tree: exp.Expr, schema: pa.Schema, kind: str, target: pa.Field) 
 def check_condition(tree: exp.Expr, schema: pa.Schema, kind: str) -> None:
     """Refuses (`NotPortable`) a condition that may hold for other rows at a copy of this kind."""
     if kind == DUCKDB:
-        _check_zones(tree, schema)
+        _check_forms(tree, schema)
     else:
         _need(_values(tree, schema, kind).kind in (_TRUTH, _NULL), tree, kind)
 
@@ -80,12 +81,27 @@ def without_overflow(tree: exp.Expr, schema: pa.Schema) -> exp.Expr:
     return tree.copy().transform(widen)
 
 
-def _check_zones(tree: exp.Expr, schema: pa.Schema) -> None:
+def with_one_zero(tree: exp.Expr, schema: pa.Schema) -> exp.Expr:
+    """For DuckDB: what is computed of floating point is computed of 0.0 where −0.0 stands, as it is here."""
+    from sqlglot import exp
+
+    def add_zero(node: exp.Expr) -> exp.Expr:
+        if node.parent is None or not isinstance(node, exp.Column) or not pt.is_floating(schema.field(node.name).type):
+            return node
+        kind = "DOUBLE" if pt.is_float64(schema.field(node.name).type) else "FLOAT"
+        return exp.Paren(this=exp.Add(this=node.copy(), expression=exp.cast(exp.Literal.number(0), kind)))
+
+    return tree.copy().transform(add_zero)
+
+
+def _check_forms(tree: exp.Expr, schema: pa.Schema) -> None:
     from sqlglot import exp
 
     if isinstance(tree.unnest(), exp.Column):
         return
     for column in tree.find_all(exp.Column):
+        if pt.is_nested(schema.field(column.name).type):
+            raise NotPortable(f"{column.name} holds nested values, which may stand there in another form")
         if pt.is_timestamp(schema.field(column.name).type) and schema.field(column.name).type.tz:
             raise NotPortable(f"{column.name} holds instants, and what is computed of them depends on a session's zone")
 

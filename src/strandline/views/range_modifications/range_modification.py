@@ -40,6 +40,7 @@ from strandline.views.range_modifications.portable_expressions import (
     NotPortable,
     check_condition,
     check_value,
+    with_one_zero,
     without_overflow,
 )
 from strandline.views.store_state import StoreState
@@ -231,6 +232,9 @@ class _StatementWriter:
             check_condition(where, schema, self._kind)
         if self._kind == POSTGRESQL:
             changed = {name: without_overflow(tree, schema) for name, tree in changed.items()}
+        if self._kind == DUCKDB:
+            changed = {name: with_one_zero(tree, schema) for name, tree in changed.items()}
+            where = None if where is None else with_one_zero(where, schema)
         texts = tuple((name, sql_text(tree, self._kind)) for name, tree in changed.items())
         return RangeStatement(texts, None if where is None else sql_text(where, self._kind))
 
