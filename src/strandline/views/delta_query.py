@@ -110,7 +110,15 @@ def delta_rows(definition: ViewDefinition, sides: DeltaSides, running: JoinRunne
             known = {changed.alias: relevant_rows(definition, sides, term, changed.alias, delta)}
         if all(map(len, known.values())):
             terms.append(_met(definition, sides, known, term, running))
-    return net(pa.concat_tables(terms)) if terms else no_rows(join.rows_schema)
+    if not terms:
+        return no_rows(join.rows_schema)
+    return terms[0] if _keeps_rows_apart(definition, join) else net(pa.concat_tables(terms))
+
+
+def _keeps_rows_apart(definition: ViewDefinition, join: Join) -> bool:
+    """Whether what is read of the only relation is shown as it is: rows that differ there differ in the view."""
+    columns = set(join.columns_of(definition.occurrences[0].alias))
+    return len(definition.occurrences) == 1 and bool(columns) and columns <= {name for _, name in join.taken.values()}
 
 
 def _passed_rows(
