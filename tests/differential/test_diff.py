@@ -29,6 +29,7 @@ def many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiny inputs in several parts, and several work items: what large inputs come to."""
     monkeypatch.setattr(spooled, "PART_ROWS", 2)
     monkeypatch.setattr(DiffPlan, "pieces", lambda *_: 3)
+    monkeypatch.setattr(DiffPlan, "large_pieces", lambda *_: 3)
     monkeypatch.setattr(DiffPlan, "held_whole", False)
     return
 

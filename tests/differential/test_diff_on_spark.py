@@ -58,6 +58,7 @@ def test_an_algorithm_on_spark_finds_what_the_model_finds(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, shuffled: bool
 ) -> None:
     monkeypatch.setattr(DiffPlan, "pieces", lambda *_: 3)
+    monkeypatch.setattr(DiffPlan, "large_pieces", lambda *_: 3)
     old, new = extracts(tmp_path, seed=7, shuffled=shuffled)
     key = ("shop", "id")
     expected = model.difference(*(model.relation_of(pq.read_table(path), key) for path in (old, new)))

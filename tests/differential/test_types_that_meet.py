@@ -189,6 +189,7 @@ def work_items(count: int) -> Iterator[None]:
     """Differentials inside are cut into so many work items, however small they are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DiffPlan, "pieces", lambda *_: count)
+        patch.setattr(DiffPlan, "large_pieces", lambda *_: count)
         patch.setattr(DiffPlan, "held_whole", False)
         yield
 

@@ -196,8 +196,7 @@ def _order(plan: DiffPlan) -> tuple[bool, float]:
     between = sum(piece.leftovers for piece in ranges) / rows
     if key and all(clustering_of(some, key).clustered for some in (by_key.old, by_key.new) if some):
         return True, between
-    even = sum(piece.bytes for piece in ranges) / plan.pieces(plan.bytes)
-    return len(ranges) > 1 and max(piece.bytes for piece in ranges) <= 2 * even, between
+    return by_key.even, between
 
 
 def choose_algorithm(

@@ -53,7 +53,13 @@ SPREAD = 4
 """Compressed columns grow about so many times in memory."""
 
 PIECE_BYTES = 24 << 20
-"""Input that one work item should have: enough to be worth a task, little enough to fit a worker's memory."""
+"""Input that one work item should have: enough to be worth a task; with more, memory comes anew from the system."""
+
+LARGEST_PIECE = 8
+"""A work item may have so many times that, where there would be too many of them, or where borders cost."""
+
+PIECES_AT_ONCE = 16
+"""Work items for each that runs at once, beyond which they grow rather than become more."""
 
 WHOLE_BYTES = 64 << 20
 """Input in no order that this process holds whole: moving its rows into buckets would cost more than it saves."""
@@ -72,6 +78,13 @@ class RangesOfKey:
     old: Sequence[Split]
     new: Sequence[Split]
     ranges: Sequence[KeyRange]
+    wanted: int
+
+    @property
+    def even(self) -> bool:
+        """Whether the cut came out as it was wanted: no range is more than twice what it should be."""
+        sizes = [piece.bytes for piece in self.ranges]
+        return len(sizes) > 1 and max(sizes) <= 2 * sum(sizes) / self.wanted
 
 
 @dataclass(frozen=True)
@@ -107,7 +120,15 @@ class DiffPlan:
         """The ranges of the key, from statistics alone: they tell whether merging pays, and are its work items."""
         key = self.comparison.key
         old, new = self.old.parts(key), self.new.parts(key)
-        return RangesOfKey(old, new, cut_ranges(old, new, key, self.pieces(self.bytes)))
+
+        def cut(pieces: int) -> RangesOfKey:
+            return RangesOfKey(old, new, cut_ranges(old, new, key, pieces), pieces)
+
+        made, least = cut(self.pieces(self.bytes)), self.large_pieces(self.bytes)
+        # Rows that are far from their place reach over small ranges, but not over larger ones.
+        while not made.even and made.wanted > least:
+            made = cut(max(made.wanted // 2, least))
+        return made
 
     @property
     def held_whole(self) -> bool:
@@ -115,19 +136,26 @@ class DiffPlan:
         room = min(WHOLE_BYTES, self.memory // (3 * SPREAD)) if self.runner.name == "inline" else 0
         return not self.flows and self.bytes <= room
 
-    def pieces(self, input_bytes: int, spread: int = SPREAD) -> int:
-        """How many work items suit so much input: one for little, else a multiple of what runs at once.
+    def pieces(self, input_bytes: int) -> int:
+        """How many work items suit so much input: one for little, else a multiple of what runs at once."""
+        at_once = max(self.runner.parallelism, 1)
+        fair = input_bytes // (at_once * PIECES_AT_ONCE)
+        return self._pieces_of(input_bytes, max(PIECE_BYTES, min(fair, LARGEST_PIECE * PIECE_BYTES)))
 
-        Compressed columns grow about `spread` times in memory; a piece must fit a task's share with room to join.
-        """
+    def large_pieces(self, input_bytes: int) -> int:
+        """The same where each border between two work items costs."""
+        return self._pieces_of(input_bytes, LARGEST_PIECE * PIECE_BYTES)
+
+    def _pieces_of(self, input_bytes: int, piece_bytes: int) -> int:
+        """Compressed columns grow in memory; a piece must fit a task's share with room to join."""
         at_once = max(self.runner.parallelism, 1)
         if self.flows:
             # Nobody knows the size; what outgrows a task is cut again where it arrives.
             return FLOWING_PIECES * at_once
         if input_bytes <= PIECE_BYTES:
             return 1
-        share = max(self.memory // at_once // (3 * spread), 1)
-        least = -(-input_bytes // min(share, 8 * PIECE_BYTES))
+        share = max(self.memory // at_once // (3 * SPREAD), 1)
+        least = -(-input_bytes // min(share, piece_bytes))
         return -(-max(least, at_once) // at_once) * at_once
 
 

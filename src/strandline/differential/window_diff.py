@@ -54,7 +54,7 @@ def window_diff(plan: DiffPlan, options: WindowOptions, slices: int | None = Non
     """The differential by the window algorithm, net after its post-processing."""
     items = [
         {**item, "options": _options_json(options), "comparison": plan.comparison.to_json()}
-        for item in _slices(plan, slices or plan.pieces(plan.bytes))
+        for item in _slices(plan, slices or plan.large_pieces(plan.bytes))
     ]
     outcomes = plan.runner.run(slide, items, plan.spool, "sliding the window")
     _check_unique(plan, {name: [outcome.result[f"keys_{name}"] for outcome in outcomes] for name in SIDES})
@@ -261,7 +261,7 @@ def _last_items(plan: DiffPlan, outcomes: Sequence[Outcome]) -> list[WorkItem]:
         name: [Scan.from_json(outcome.result[f"left_{name}"]) for outcome in outcomes if outcome.result[f"left_{name}"]]
         for name in SIDES
     }
-    pieces = plan.pieces(sum(scan.bytes for some in scans.values() for scan in some))
+    pieces = plan.large_pieces(sum(scan.bytes for some in scans.values() for scan in some))
     key = plan.comparison.key
     buckets = {
         name: exchange_rows(scans[name], key, pieces, plan.runner, plan.spool) if pieces > 1 else [scans[name]]
