@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+import strandline as sl
 from strandline.engine import Spool
 from strandline.errors import SchemaError
 from strandline.relations import Bounds, ReadOptions, Scan, cut_ranges, open_relation, read_table, spooled
@@ -132,3 +133,24 @@ def test_a_name_that_a_stream_would_cut_is_refused() -> None:
     for source in (pa.table({"a\0b": [1]}), pa.table({"a\0b": [1], "a\0c": [2]}).to_batches()[0]):
         with pytest.raises(SchemaError, match="holds a NUL"):
             open_relation(source)
+
+
+@pytest.mark.parametrize("scale", [-2, -30])
+def test_decimals_of_negative_scale_are_whole_numbers(tmp_path: Path, scale: int) -> None:
+    values = [Decimal(123).scaleb(-scale), None, Decimal(5).scaleb(-scale)]
+    kind = pa.decimal128(5, scale)
+    lists = pa.array([[value] for value in values], pa.list_(kind))
+    table = pa.table({"v": pa.array(values, kind), "l": lists})
+    with pa.ipc.new_file(tmp_path / "t.arrow", table.schema) as writer:
+        writer.write_table(table)
+    for source in (table, tmp_path / "t.arrow"):
+        relation = open_relation(source)
+        assert relation.schema.field("v").type.scale == 0
+        rows = read_table([part.scan for part in relation.parts()]).to_pylist()
+        assert rows == [{"v": value, "l": [value]} for value in values]
+    assert sl.diff(table, plain_copy(table), runner="inline").summary().unchanged == 3
+
+
+def plain_copy(table: pa.Table) -> pa.Table:
+    """The same values, as their Python objects give them."""
+    return pa.table({"v": table.column("v").to_pylist(), "l": table.column("l").to_pylist()})

@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.report.samples import counted, empty, orders
 
+import strandline as sl
 from strandline.changes import Changes
-from strandline.errors import InputError, NotFound, StrandlineError
+from strandline.errors import FormatError, InputError, NotFound, StrandlineError
 from strandline.report import Out, format_of, lay_out, write_out, write_rows, write_text
 
 AWKWARD = pa.table(
@@ -163,3 +164,13 @@ def test_importing_the_reports_loads_neither_spark_nor_duckdb_nor_sqlglot() -> N
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path.cwd() / "src"
     )
     assert run.stdout.strip() == "[]"
+
+
+def test_text_that_is_not_utf_8_is_told_where_text_is_written(tmp_path: Path) -> None:
+    held = pa.array([b"\xff\xfe"]).view(pa.string())
+    changes = sl.diff(pa.table({"id": [1], "v": ["a"]}), pa.table({"id": [1], "v": held}), key="id", runner="inline")
+    for suffix in ("jsonl", "md", "html", "sql"):
+        with pytest.raises(FormatError, match="a text of the changes is not UTF-8"):
+            changes.write(tmp_path / f"t.{suffix}", table="t")
+    changes.write(tmp_path / "t.parquet")
+    assert os.listdir(tmp_path) == ["t.parquet"]

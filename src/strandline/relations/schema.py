@@ -24,7 +24,13 @@ def relation_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def relation_type(kind: pa.DataType) -> pa.DataType:
-    """The type without encodings; nested fields become nullable, and list items are called `item`."""
+    """The type without encodings; nested fields become nullable, and list items are called `item`.
+
+    A decimal of negative scale, of which neither Parquet nor Arrow's functions know, is one of whole numbers.
+    """
+    if pat.is_decimal(kind) and kind.scale < 0:
+        digits = kind.precision - kind.scale
+        return pa.decimal128(digits, 0) if digits <= 38 else pa.decimal256(min(digits, 76), 0)
     if pat.is_dictionary(kind) or pat.is_run_end_encoded(kind):
         return relation_type(kind.value_type)
     if pat.is_string_view(kind):

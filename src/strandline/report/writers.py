@@ -22,7 +22,7 @@ import pyarrow.types as pt
 
 from strandline.changes import Changes, ChangeSet, Header
 from strandline.differential import Differential
-from strandline.errors import InputError, NotFound, StorageError
+from strandline.errors import FormatError, InputError, NotFound, StorageError
 from strandline.report.html import EXAMPLES, html_report
 from strandline.report.layouts import lay_out
 from strandline.report.markdown import markdown_report
@@ -270,6 +270,23 @@ def write_out(
     Rows go through part by part; a SQL script, a page and a saved change set are put together in memory (a `Changes`
     saves itself without that). A set without any part is written as an empty one. Pages show `facts` and `renames`.
     """
+    try:
+        return _written(header, tables, out, facts, renames)
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            f"a text of the changes is not UTF-8: {error}",
+            doing=f"writing {out.path}",
+            hint="Mend it at its source, or write .parquet or .arrow, which keep its bytes",
+        ) from None
+
+
+def _written(
+    header: Header,
+    tables: Iterable[pa.Table],
+    out: Out,
+    facts: RunFacts | None,
+    renames: Mapping[str, str] | None,
+) -> WrittenFile:
     format = out.format or format_of(out.path)
     if format in WHOLE and out.layout != "changes":
         raise InputError(f"{format} has no layout {out.layout!r}", doing=f"writing {out.path}", hint="Leave it out")
