@@ -174,3 +174,13 @@ def test_text_that_is_not_utf_8_is_told_where_text_is_written(tmp_path: Path) ->
             changes.write(tmp_path / f"t.{suffix}", table="t")
     changes.write(tmp_path / "t.parquet")
     assert os.listdir(tmp_path) == ["t.parquet"]
+
+
+@pytest.mark.parametrize("day", [2**31 - 1, -(2**31)])
+def test_days_that_csv_has_no_form_for_are_refused(tmp_path: Path, day: int) -> None:
+    days = pa.array([0, day, None], pa.int32()).cast(pa.date32())
+    changes = sl.diff(pa.table({"d": days}).slice(0, 1), pa.table({"d": days}), runner="inline")
+    with pytest.raises(InputError, match="beyond the year 32767"):
+        changes.write(tmp_path / "t.csv")
+    changes.write(tmp_path / "t.jsonl")
+    assert str(day) in (tmp_path / "t.jsonl").read_text()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.changes import Changes, ChangeSet, Header
@@ -214,8 +215,21 @@ def _csv(tables: Iterable[pa.Table], file: BinaryIO) -> int:
     return rows
 
 
+# Days since 1970, both inclusive: what stands beyond them is written as no date.
+_FIRST_DAY, _LAST_DAY = -12_687_428, 11_248_737
+
+
 def _as_text(table: pa.Table) -> pa.Table:
     """The columns that CSV has no form for as text; booleans, numbers and dates as they are."""
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pt.is_date32(column.type) and len(column):
+            ends = pc.min_max(column.cast(pa.int32())).as_py()
+            if any(end is not None and not _FIRST_DAY <= end <= _LAST_DAY for end in ends.values()):
+                raise InputError(
+                    f"column {name!r} holds days beyond the year 32767, which CSV has no form for",
+                    doing="writing CSV",
+                    hint="Write .parquet or .jsonl",
+                )
     columns = [column if _is_simple(column.type) else pa.array(texts(column), pa.string()) for column in table.columns]
     return pa.Table.from_arrays(columns, names=table.column_names)
 
