@@ -194,13 +194,17 @@ def run_contender(place: str, size: Size) -> None:
     os._exit(0)  # what a contender left open is nobody's matter any more
 
 
+class NotMeasured(Exception):
+    """A contender failed; the others are measured all the same."""
+
+
 def measured(place: str, size: Size) -> dict[str, Any]:
     """The same in a process of its own."""
     asked = [sys.executable, "-m", "benchmarks.goals", "--contender", place, "--size", size.name]
     done = subprocess.run([*asked, "--folder", str(size.folder)], capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if not lines:
-        raise SystemExit(f"{place}: {(done.stderr.strip().splitlines() or ['nothing was measured'])[-1]}")
+        raise NotMeasured((done.stderr.strip().splitlines() or ["nothing was measured"])[-1])
     result: dict[str, Any] = json.loads(lines[-1][7:])
     return result
 
@@ -245,10 +249,14 @@ def figures(size: Size, tables: list[str]) -> Iterator[tuple[str, Figure]]:
         if (tables and goal.table not in tables) or (size.name == "quick" and not goal.in_quick):
             continue
         sides = {}
-        for side, contender in goal.contenders().items():
-            if contender not in known:
-                known[contender] = measured(f"{number}.{side}", size)
-            sides[side] = known[contender]
+        try:
+            for side, contender in goal.contenders().items():
+                if contender not in known:
+                    known[contender] = measured(f"{number}.{side}", size)
+                sides[side] = known[contender]
+        except NotMeasured as why:
+            print(f"{goal.table:8}| {goal.work} was not measured: {why}", flush=True)
+            continue
         yield goal.table, figure_of(goal, sides, size)
 
 
