@@ -110,6 +110,7 @@ _NEGATED = {
     "COMPARE_NOT_IN": "COMPARE_IN",
     "COMPARE_NOT_BETWEEN": "COMPARE_BETWEEN",
 }
+_TRUE = {"class": "CONSTANT", "type": "VALUE_CONSTANT", "literal": {"kind": "BOOLEAN", "text": "true"}}
 _NUMBER = re.compile(r"-?[\d_]*\d[\d_]*(\.\d*)?(e[-+]?\d+)?|-?\.\d+(e[-+]?\d+)?", re.IGNORECASE)
 _UNITS = re.compile(r"\s*([-+]?\d+)\s*([a-z]+?)s?\s*", re.IGNORECASE)
 
@@ -133,6 +134,8 @@ def _plain(node: Any) -> Any:
         plain["type_name"] = _types().get(plain["type_name"].lower(), plain["type_name"].lower())
         if plain["type_name"] == "varchar":
             plain["children"] = []  # lengths of texts are heeded by nobody
+    if kind == "JOIN" and _is_cross(plain):
+        return {**plain, "ref_type": "CROSS", "condition": None, "is_implicit": False}
     if "null_order" in plain:
         plain["null_order"] = plain["null_order"].replace("ORDER_DEFAULT", "NULLS LAST")
         plain["type"] = kind.replace("ORDER_DEFAULT", "ASCENDING")
@@ -145,6 +148,12 @@ def _plain(node: Any) -> Any:
     if kind == "COLUMN_REF" and plain["column_names"][0].lower() in _WITHOUT_PARENTHESES:
         return (plain["column_names"][0].lower(),)
     return plain
+
+
+def _is_cross(join: dict[str, Any]) -> bool:
+    """Whether a join is one of all rows with all, however that is said."""
+    every = join["ref_type"] == "CROSS" or (join["ref_type"] == "REGULAR" and join["condition"] == _TRUE)
+    return bool(every and join["join_type"] == "INNER")
 
 
 def _plain_call(node: dict[str, Any]) -> Any:

@@ -8,13 +8,11 @@ operators group as they do in DuckDB: `TIMESTAMP '…'::DATE` casts an instant, 
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any, ClassVar
 
-from sqlglot import exp
+from sqlglot import exp, parse
 from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.errors import ParseError
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot.tokenizer_core import TokenType
 
 _REWRITTEN = frozenset(
     (
@@ -75,19 +73,7 @@ class StrandlineDuckDB(DuckDB):
 
 def statements(sql: str) -> list[exp.Expr]:
     """The statements of a text."""
-    dialect = StrandlineDuckDB()
-    tokens = dialect.tokenize(sql)
-    _refuse_factorials(tokens, sql)
-    return [_with_parentheses(tree) for tree in dialect.parser().parse(tokens, sql) if tree is not None]
-
-
-def _refuse_factorials(tokens: list[Token], sql: str) -> None:
-    """`!` alone is a factorial in DuckDB, and NOT to sqlglot; `!~` begins with it too."""
-    for token, following in pairwise(tokens):
-        if token.text == "!" == sql[token.start] and not (
-            following.text.startswith("~") and following.start == token.end + 1
-        ):
-            raise ParseError.new("!", "factorial(x) was expected", token.line, token.col, "", token.text)
+    return [_with_parentheses(tree) for tree in parse(sql, dialect=StrandlineDuckDB) if tree is not None]
 
 
 def _with_parentheses(tree: exp.Expr) -> exp.Expr:
