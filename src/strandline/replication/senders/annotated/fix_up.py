@@ -164,9 +164,9 @@ def fix_up_base(
     record = replace(record, time=record.time + 1)
     program = site.program(record)
     programs.forget(database)
-    record = _entered(site, record, program)
+    record = _without_deleted(site, record, program)
     numbers = _numbers(record, copy, trusted)
-    met = _meet(database, program, numbers)
+    met = _enter(database, program, numbers)
     start = _start(record, met.least)
     moved = start != record.start
     record, numbers = replace(record, start=start), replace(numbers, start=start)
@@ -184,8 +184,8 @@ def fix_up_base(
     return record, replace(numbers, tail_gap=tail_gap)
 
 
-def _entered(site: BaseSite, record: BaseRecord, program: Program) -> BaseRecord:
-    """Makes the annotations those of the rows that there are: `DELETED` had one, the others get one."""
+def _without_deleted(site: BaseSite, record: BaseRecord, program: Program) -> BaseRecord:
+    """Removes the annotations that have no row any more; `DELETED` are their addresses."""
     database = site.table.database
     if site.table.storage() != record.storage:
         if site.table.altered(record.storage, record.key):
@@ -194,21 +194,25 @@ def _entered(site: BaseSite, record: BaseRecord, program: Program) -> BaseRecord
         record = replace(record, storage=site.table.noted_storage())
     program.run(database, DELETED, Numbers())
     program.run(database, programs.REMOVE_DELETED, Numbers())
-    _enter(database, program)
     return record
 
 
-def _enter(database: Database, program: Program) -> None:
-    for name in (programs.ENTER_ABOVE, programs.ENTER):
-        if name in program and program.run(database, programs.LACKS_ENTRIES, Numbers())[0][0]:
-            program.run(database, name, Numbers())
+def _enter(database: Database, program: Program, numbers: Numbers) -> _Met:
+    """Gives an annotation to each row that has none, and counts what there is then."""
+    if programs.ENTER_ABOVE in program:
+        program.run(database, programs.ENTER_ABOVE, numbers)
+    met = _meet(database, program, numbers)
+    if met.rows != program.run(database, programs.ROW_COUNT, numbers)[0][0]:
+        program.run(database, programs.ENTER, numbers)
+        met = _meet(database, program, numbers)
+    return met
 
 
 def enter_given(site: BaseSite, record: BaseRecord) -> None:
     """Gives every row an address, where it has none of its own; inside the caller's transaction."""
     if record.key.given:
         site.table.lock()
-        _enter(site.table.database, site.program(record))
+        site.program(record).run(site.table.database, programs.ENTER, Numbers())
 
 
 def fill(site: BaseSite) -> None:

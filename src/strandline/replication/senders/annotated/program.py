@@ -73,11 +73,11 @@ def check_restriction(restricted: Restriction, where: str | None, database: Data
         raise SqlError(f"{where!r} is nothing that the base's database can evaluate: {error.why}") from None
 
 
-EDITION = 3
+EDITION = 4
 """Grows whenever other texts are composed for the same definition."""
 TEMPORARY = (TOUCHED, SENT, MET, RUNS, FRESH, DELETED, BROKEN, EVERY)
 
-TOUCH_ALL, REMOVE_DELETED, LACKS_ENTRIES, FILL = "touch all", "remove deleted", "lacks entries", "fill"
+TOUCH_ALL, REMOVE_DELETED, ROW_COUNT, FILL = "touch all", "remove deleted", "row count", "fill"
 ENTER, ENTER_ABOVE, UNSETTLED = "enter", "enter above", "unsettled"
 COUNTS, SCAN, NO_BROKEN, FIX_UP = "counts", "by scan", "no broken", "fix up"
 MET_SINCE, MET_COUNT, SENT_BY_RUNS, MESSAGES = "met since", "met count", "sent by runs", "messages"
@@ -124,7 +124,7 @@ def compose_base(base: Statements, restrictions: Mapping[int, str]) -> dict[str,
         **_tables(base, {DELETED: base.deleted()}),
         **compose_fix_up(base),
         REMOVE_DELETED: base.remove_deleted(),
-        LACKS_ENTRIES: base.lacks_entries(),
+        ROW_COUNT: base.row_count(),
         ENTER: base.enter(),
         **({} if base.key.given else {ENTER_ABOVE: base.enter_above()}),
         TOUCH_ALL: base.touch_all(),

@@ -126,9 +126,9 @@ class Statements:
     def remove_deleted(self) -> str:
         return f"DELETE FROM {self.annotations} WHERE {_A} IN (SELECT {A} FROM {DELETED})"
 
-    def lacks_entries(self) -> str:
-        """Whether there are rows without annotations, once there are no annotations without a row."""
-        return f"SELECT (SELECT count(*) FROM {self.table}) <> (SELECT count(*) FROM {self.annotations})"
+    def row_count(self) -> str:
+        """How many rows there are: more than annotations, once none of these is without a row, if rows lack them."""
+        return f"SELECT count(*) FROM {self.table}"
 
     def enter(self) -> str:
         """Annotations, still empty, for rows that no trigger entered."""
@@ -212,7 +212,9 @@ class Statements:
         fresh = f"SELECT {_A} AS {A}, {_P} AS {P} FROM {self.annotations} WHERE {_P} IS NULL OR {_T} IS NULL"
         # An entry that came anew at its address is not the one to which its successor points.
         gone = f"SELECT {A} FROM {DELETED} UNION ALL SELECT {A} FROM {FRESH} WHERE {P} IS NULL"
-        broken = f"SELECT {_A} AS {A} FROM {self.annotations} WHERE {_P} IN ({gone})"
+        # Between what is gone and the entry that points to it stand new ones at the most.
+        behind_gone = f"SELECT {behind} FROM ({gone}) f"
+        broken = f"SELECT {_A} AS {A} FROM {self.annotations} WHERE {_A} IN ({behind_gone}) AND {_P} IN ({gone})"
         # An entry that was merely updated keeps its PrevAddr: only new ones, and those behind a change, look it up.
         # In order, look-ups and the UPDATE go along the table, not across it.
         every = (
