@@ -77,22 +77,22 @@ def test_a_process_forked_beside_threads_that_compute_reaches_its_exec() -> None
     code = """
     import os, signal, subprocess, threading
     import pyarrow as pa
-    from strandline.values import expressions
+    from strandline.values import duckdb_functions
     from strandline.views.join import thread_engine
 
     stop, begun = threading.Event(), threading.Barrier(3)
 
     def compute():
-        expressions._connections.get().execute("SELECT 1")
+        duckdb_functions.connections.get().execute("SELECT 1")
         thread_engine().query("SELECT 1 AS one", {})
-        begun.wait()
+        begun.wait(60)
         while not stop.wait(0.001):
             thread_engine().query("SELECT sum(i) AS s FROM range(1000) t(i)", {})
 
     threads = [threading.Thread(target=compute) for _ in range(2)]
     for thread in threads:
         thread.start()
-    begun.wait()
+    begun.wait(60)
     quiet = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)
     codes = [subprocess.Popen(["true"], preexec_fn=quiet).wait() for _ in range(20)]
     child = os.fork()
@@ -103,7 +103,9 @@ def test_a_process_forked_beside_threads_that_compute_reaches_its_exec() -> None
     stop.set()
     print(codes)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True, timeout=300
+    )
     assert done.stdout == f"{[0] * 21}\n"
 
 

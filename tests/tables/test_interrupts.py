@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 import threading
 from collections.abc import Callable
@@ -73,12 +74,22 @@ class Interrupt:
     def _trace(self, frame: FrameType, event: str, _: object) -> Any:
         if "/strandline/tables/" not in frame.f_code.co_filename:
             return None
-        if event == "line":
+        if event == "line" and not leaves_block(frame):
             self.lines += 1
             if self.lines - 1 == self._at:
                 self.where = frame.f_code.co_name
                 raise KeyboardInterrupt
         return self._trace
+
+
+def leaves_block(frame: FrameType) -> bool:
+    """Whether the line is a `with` that is being left. A tracer could raise before its lock is let go of; a real Ctrl-C
+    comes after calls and jumps alone, and so not there.
+    """
+    if not linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with "):
+        return False
+    first = next(start for start, _, line in frame.f_code.co_lines() if line == frame.f_lineno)
+    return frame.f_lasti != first
 
 
 def run(store: Store, program: list[str], interrupt: Interrupt, *, in_block: bool) -> None:
