@@ -45,12 +45,18 @@ def test_a_state_that_does_not_fit_is_refused_and_untouched(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"algorithm": "merge"}, {"compare": {"qty": "abs:1"}}, {"duplicates": "pair"}, {"duplicates": "count"}]
+    ("options", "why"),
+    [
+        ({"algorithm": "merge"}, "only signatures are at hand"),
+        ({"compare": {"qty": "abs:1"}}, "only signatures are at hand"),
+        ({"duplicates": "pair"}, "Signatures need a key that is unique"),
+        ({"duplicates": "count"}, "only signatures are at hand"),
+    ],
 )
-def test_what_signatures_can_not_answer_is_refused_and_the_state_untouched(options: dict[str, Any]) -> None:
+def test_what_signatures_can_not_answer_is_refused_and_the_state_untouched(options: dict[str, Any], why: str) -> None:
     sl.diff(None, "good.parquet", key="id", state="orders.state")
     before = bytes_below("orders.state")
-    with pytest.raises(InputError, match="only signatures are at hand"):
+    with pytest.raises(InputError, match=why):
         sl.diff(None, "new.parquet", key="id", state="orders.state", **options)
     assert bytes_below("orders.state") == before
 
