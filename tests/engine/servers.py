@@ -143,11 +143,14 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], host: str = "127.0.0.
 
 _OWN_DISK = """
 mount --make-rprivate / && mount -t tmpfs tmpfs /mnt || exit 1
-mkdir /mnt/shared && mount --bind "$SHARED" /mnt/shared || exit 1
+mkdir /mnt/shared /mnt/software && mount --bind "$SHARED" /mnt/shared || exit 1
+mount --bind "$SOFTWARE" /mnt/software || exit 1
 for folder in $HIDDEN; do mount -t tmpfs tmpfs "$folder" || exit 1; done
-mkdir -p "$SHARED" /tmp/work /tmp/scratch && mount --bind /mnt/shared "$SHARED" && cd /tmp/work && exec "$@"
+mkdir -p "$SHARED" "$SOFTWARE" /tmp/work /tmp/scratch && mount --bind /mnt/shared "$SHARED" || exit 1
+mount --bind /mnt/software "$SOFTWARE" && cd /tmp/work && exec "$@"
 """
-"""A worker that sees but one temporary folder of others: its own lie over all of them, in a namespace of its own."""
+"""A worker that sees but one temporary folder of others, and the packages, which may lie in another. Its own lie over
+all of them, in a namespace of its own."""
 
 
 def _unshare() -> list[str]:
@@ -206,6 +209,7 @@ def _own_disk(shared: Path) -> dict[str, str]:
     return {
         "HIDDEN": " ".join(outer),
         "SHARED": str(shared),
+        "SOFTWARE": sys.prefix,
         "SPARK_LOCAL_DIRS": "/tmp/scratch",
         "TMPDIR": "/tmp",
     }

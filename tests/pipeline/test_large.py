@@ -43,6 +43,7 @@ def test_large_extracts_are_loaded_compared_and_applied_on_spark(
         (detection, "SIGNATURES_FROM"),
     ):
         monkeypatch.setattr(module, limit, 1)
+    monkeypatch.setenv("STRANDLINE_MASTER", spark.conf.get("spark.master"))  # who names a master gets it
     shop.write(FILE.format(folder=shop.folder))
     ways = []
     for night in range(3):

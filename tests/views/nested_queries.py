@@ -69,8 +69,8 @@ def _where(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nest
 
 def _group(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
     by = draw(st.sampled_from(["a.s0", _number(draw, below), f"coalesce({_number(draw, below)}, 0) % 2"]))
-    filtered = draw(st.sampled_from(FILTERS))
-    value = (draw(st.sampled_from(AGGREGATES)) + filtered).format(n=_number(draw, below), s="a.s0")
+    value, filtered = draw(st.sampled_from(AGGREGATES)), draw(st.sampled_from(FILTERS))
+    value = (value if value.endswith("]") else value + filtered).format(n=_number(draw, below), s="a.s0")
     text = draw(st.sampled_from(TEXTS)).format(s="a.s0")
     other = draw(st.sampled_from(sorted(known.keys)))
     terms = ["", " having count(*) > 1", f" having min({_number(draw, below)}) is not null"]
