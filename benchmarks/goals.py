@@ -3,6 +3,7 @@
     python -m benchmarks.goals                   a quick look, about ten minutes
     python -m benchmarks.goals --size full       the sizes of the goals, some hours
     python -m benchmarks.goals --only store      of some tables
+    python -m benchmarks.goals --work "no order" of what has these words in its name
     python -m benchmarks.goals --out docs        also pictures, and the first section of docs/benchmarks.md
 
 Results go to docs/figures/benchmarks.json, and the section is made of that file alone: what was not measured in a run
@@ -243,10 +244,12 @@ class Figure:
         return f"| {self.work} | {near} | {spent} |"
 
 
-def figures(size: Size, tables: list[str]) -> Iterator[tuple[str, Figure]]:
+def figures(size: Size, tables: list[str], words: str = "") -> Iterator[tuple[str, Figure]]:
     known: dict[Any, dict[str, Any]] = {}
     for number, goal in enumerate(GOALS):
         if (tables and goal.table not in tables) or (size.name == "quick" and not goal.in_quick):
+            continue
+        if words not in goal.work:
             continue
         sides = {}
         try:
@@ -343,6 +346,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=["quick", "full"], default="quick")
     parser.add_argument("--only", nargs="*", choices=sorted({goal.table for goal in GOALS}), default=[])
+    parser.add_argument("--work", default="", help="only what has these words in its name")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "strandline-benchmarks")
     parser.add_argument("--contender", help=argparse.SUPPRESS)
@@ -357,7 +361,7 @@ def main() -> None:
     if kept is not None and kept.exists():
         results["tables"] = json.loads(kept.read_text("utf-8"))["tables"]
     short = []
-    for table, figure in figures(size, given.only):
+    for table, figure in figures(size, given.only, given.work):
         print(f"{table:8}{figure.line()}", flush=True)
         results["tables"].setdefault(table, {})[figure.work] = asdict(figure)
         short += [] if figure.holds else [figure.work]

@@ -86,7 +86,8 @@ class Watch:
 
 
 WAITING = ("threading.py", "queue.py", "selectors.py", "socket.py", "subprocess.py", "connection.py")
-"""Where a thread of Python waits for others: its samples tell nothing."""
+HOUSE_WAITING = ("threads.py", "turns.py")
+"""Where a thread of Python, and one of the house, waits for others: its samples tell nothing."""
 
 
 class Sampler:
@@ -120,7 +121,7 @@ class Sampler:
 
 
 def _working_in(frame: FrameType | None) -> str:
-    if frame is None or Path(frame.f_code.co_filename).name in WAITING:
+    if frame is None or Path(frame.f_code.co_filename).name in (*WAITING, *HOUSE_WAITING):
         return "waiting for Spark" if _is_below(frame, "py4j") else ""
     while frame is not None:
         path = Path(frame.f_code.co_filename)
