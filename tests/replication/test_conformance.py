@@ -13,7 +13,16 @@ import pytest
 from tests.replication.conftest import FOLDERS, Place, store_of
 from tests.replication.senders import COUNTED, KEYED, RANGES, SCHEMA, change, envelope, load, piece_of, ranges, rows
 
-from strandline.errors import ChangesError, Fenced, FormatError, InputError, KeysError, NotFound, SchemaError
+from strandline.errors import (
+    ChangesError,
+    Fenced,
+    FormatError,
+    InputError,
+    KeysError,
+    NotFound,
+    SchemaError,
+    StorageError,
+)
 from strandline.relations import iceberg_catalog
 from strandline.replication.definition import CopyDefinition
 from strandline.replication.message import Message
@@ -216,6 +225,36 @@ def test_a_target_that_holds_something_else_is_refused(place: Place) -> None:
         place.run('CREATE TABLE "my copy" (x int)')
     with open_target(place.url) as copy, pytest.raises(InputError, match="already holds"):
         copy.create(KEYED)
+
+
+def test_a_target_that_holds_something_else_under_another_case_is_refused_or_left_alone(place: Place) -> None:
+    if place.kind in (*FOLDERS, "store"):
+        return  # their names are paths, and those of a store have tests of their own
+    place.run('CREATE TABLE "My Copy" (x int)')
+    place.run('INSERT INTO "My Copy" VALUES (42)')
+    with open_target(place.url) as copy:
+        if place.kind == "postgres":
+            copy.create(KEYED)
+            load(copy, OLD)
+            copy.drop()
+        else:
+            with pytest.raises(InputError, match="already holds"):
+                copy.create(KEYED)
+    assert place.run('SELECT x FROM "My Copy"') == [(42,)]
+
+
+def test_dropping_a_copy_that_was_never_filled_leaves_what_took_its_name_meanwhile(place: Place) -> None:
+    if place.kind in (*FOLDERS, "store"):
+        return
+    with open_target(place.url) as copy:
+        copy.create(KEYED)
+    place.run('CREATE TABLE "my copy" (x int)')
+    place.run('INSERT INTO "my copy" VALUES (42)')
+    with open_target(place.url) as copy:
+        with pytest.raises(StorageError):
+            load(copy, OLD)
+        copy.drop()
+    assert place.run('SELECT x FROM "my copy"') == [(42,)]
 
 
 @pytest.mark.parametrize("definition", [KEYED, COUNTED, RANGES], ids=lambda definition: definition.form)

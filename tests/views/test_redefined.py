@@ -21,7 +21,7 @@ from tests.replication.servers import Postgres, postgres
 from tests.views.histories import multiset
 from tests.views.test_replica_kinds import held
 
-from strandline.errors import StateError
+from strandline.errors import StateError, StorageError
 from strandline.relations.databases.database import Database
 from strandline.replication.targets.parquet import ParquetTarget
 from strandline.replication.targets.parquet_folder import FolderManifest, ParquetFolder
@@ -155,6 +155,24 @@ def test_another_key_or_form_loads_the_copy_anew_and_says_why(store: Store, plac
     with store.transaction() as tx:
         tx.update("orders", where="id = 1", set={"price": "2"})
     assert copy.refresh().messages == 1
+
+
+def test_a_view_that_a_user_made_of_a_copy_outlives_a_load_anew_or_keeps_the_old_rows(
+    store: Store, place: Place
+) -> None:
+    if place.kind not in ("duckdb", "sqlite", "postgres"):
+        return  # nobody makes views there
+    copy = store.view("v", CHEAP).replicate(place.url)
+    before = sorted(place.read())
+    place.run('CREATE VIEW reader AS SELECT count(*) AS n FROM "my copy"')
+    store.view("v", "select price, count(*) as n from orders group by price")
+    if place.kind == "postgres":
+        with pytest.raises(StorageError, match="views or keys of yours stand on it"):
+            copy.refresh()
+        assert sorted(place.read()) == before
+        place.run("DROP VIEW reader")
+    assert copy.refresh().method == "full"
+    assert equal(store, place)
 
 
 def test_a_counted_copy_made_with_older_signatures_is_signed_anew(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from string import ascii_lowercase, ascii_uppercase
 
 import duckdb
 import pyarrow as pa
@@ -20,7 +21,17 @@ BATCH = 65_536
 WAIT = 600.0
 """Seconds that a transaction waits for another one of this process on the same file."""
 
+_IS_TABLE = (
+    f"translate(table_name, '{ascii_uppercase}', '{ascii_lowercase}') = ? "
+    "AND schema_name = 'main' AND database_name = current_database()"
+)
+"""DuckDB's names are the same whatever the case of their ASCII letters; the parameter is `_folded`."""
+
 _turns: dict[str, Mutex] = {}
+
+
+def _folded(name: str) -> str:
+    return name.translate(str.maketrans(ascii_uppercase, ascii_lowercase))
 
 
 def _turn(location: str) -> Mutex:
@@ -74,13 +85,13 @@ class DuckdbDatabase(Database):
 
     def columns_to_read(self, table: str, schema: str | None = None) -> list[tuple[str, str]]:
         """Types as DuckDB spells them: the names of a struct's fields have upper and lower case."""
-        inside = "table_name = ? AND schema_name = 'main' AND database_name = current_database()"
-        if self.execute(f"SELECT 1 FROM duckdb_tables() WHERE {inside}", [table]):
+        if self.execute(f"SELECT 1 FROM duckdb_tables() WHERE {_IS_TABLE}", [_folded(table)]):
             # Much quicker than `duckdb_columns`, which binds every view there is; but it fails if there is no table.
             rows = self.execute("SELECT name, type FROM pragma_table_info(?)", [quoted("main", table)])
         else:
             rows = self.execute(
-                f"SELECT column_name, data_type FROM duckdb_columns() WHERE {inside} ORDER BY column_index", [table]
+                f"SELECT column_name, data_type FROM duckdb_columns() WHERE {_IS_TABLE} ORDER BY column_index",
+                [_folded(table)],
             )
         return [(name, kind) for name, kind in rows]
 
@@ -89,9 +100,9 @@ class DuckdbDatabase(Database):
 
     def primary_key(self, table: str, schema: str | None = None) -> tuple[str, ...]:
         rows = self.execute(
-            "SELECT constraint_column_names FROM duckdb_constraints() WHERE constraint_type = 'PRIMARY KEY' "
-            "AND table_name = ? AND schema_name = 'main' AND database_name = current_database()",
-            [table],
+            "SELECT constraint_column_names FROM duckdb_constraints() "
+            f"WHERE constraint_type = 'PRIMARY KEY' AND {_IS_TABLE}",
+            [_folded(table)],
         )
         return tuple(rows[0][0]) if rows else ()
 

@@ -34,6 +34,8 @@ class SqliteDatabase(Database):
             where = f"file:{quote(os.path.abspath(address.location))}?mode=ro" if read_only else address.location
             self._connection = sqlite3.connect(where, timeout=WAIT_SECONDS, isolation_level=None, uri=read_only)
             self._connection.execute("PRAGMA foreign_keys = ON")
+            # A table may take the name of another that users have views of: they read it by name, and are theirs.
+            self._connection.execute("PRAGMA legacy_alter_table = ON")
             self._connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
         except sqlite3.Error as error:
             raise StorageError(

@@ -264,12 +264,17 @@ class SqlTarget:
         if state is None:
             return
         layout = self._layout(state.definition)
-        with self._database.transaction():
-            if layout.hides:
-                self._database.execute(f"DROP VIEW IF EXISTS {layout.view}")
-            for table in (layout.data, layout.load):
-                self._database.execute(f"DROP TABLE IF EXISTS {table}")
-            self._database.execute(f"DELETE FROM {self._states} WHERE name = ?", [self._address.table])
+        filled = bool(state.layout)  # before that, what has the copy's name is somebody else's
+        try:
+            with self._database.transaction():
+                if filled and layout.hides:
+                    self._database.execute(f"DROP VIEW IF EXISTS {layout.view}")
+                for table in (layout.data, layout.load) if filled else (layout.load,):
+                    self._database.execute(f"DROP TABLE IF EXISTS {table}")
+                self._database.execute(f"DELETE FROM {self._states} WHERE name = ?", [self._address.table])
+        except StorageError as error:
+            hint = error.hint or "If views or keys of yours stand on it, drop them, try again, and make them anew"
+            raise StorageError(error.why, doing=f"removing {self.shown}", hint=hint) from None
 
     def close(self) -> None:
         self._database.close()
