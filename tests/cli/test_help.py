@@ -69,6 +69,12 @@ def test_help_lists_every_command_and_ends_well(command: Command, flag: str) -> 
     assert ran.err == ""
 
 
+@pytest.mark.parametrize("words", [(), ("whatif",), ("view",)])
+def test_no_line_of_a_list_of_commands_is_cut(command: Command, words: tuple[str, ...]) -> None:
+    listed = command(*words, "--help").out.partition("Options:")[2].splitlines()
+    assert [line for line in listed if line.endswith("...")] == []
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_a_command_ends_well(command: Command, name: str) -> None:
     ran = command(name, "--help")

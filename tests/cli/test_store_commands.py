@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -325,3 +327,14 @@ def test_columns_are_added_renamed_and_widened(run: Run) -> None:
     ):
         told = run("alter", "shop", "t", *words.split())
         assert (told.code, why in told.err) == (2, True), told.err
+
+
+def test_a_table_of_a_database_is_loaded_with_its_key_and_a_query_with_what_it_gives(shop: Run, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "ops.db")) as database:
+        database.executescript("create table t (id integer primary key, n int); insert into t values (1, 2), (2, 9);")
+    assert shop("load", "shop", "whole", "sqlite:///ops.db#t").code == 0
+    assert shop("load", "shop", "late", "sqlite:///ops.db", "--query", "select n from t where n > 5").code == 0
+    assert shop("load", "shop", "late", "sqlite:///ops.db", "--query", "delete from t").code == 2
+    tables = {row[0]: row[1:3] for row in shop("tables", "shop").rows}
+    assert tables["whole"] == ["id", "2"]
+    assert tables["late"] == ["", "1"]

@@ -77,7 +77,7 @@ Case = tuple[Callable[[], None], type[StrandlineError], tuple[str, ...]]
 BAD: dict[str, Case] = {
     "duplicate keys": (duplicates, KeysError, ("id=2", "id=3", "'count'", "'pair'")),
     "many duplicate keys": (many_duplicates, KeysError, ("id=1", "20 more")),
-    "a missing key column": (no_key_column, KeysError, ("'id' is not there", "number, qty")),
+    "a missing key column": (no_key_column, KeysError, ("'id' is not on the {side} side", "number, qty")),
     "a key of nulls": (null_keys, KeysError, ("nothing but nulls",)),
     "incomparable keys": (text_keys, KeysError, ("int64", "string")),
     "part files with different schemas": (different_parts, SchemaError, ("1.parquet", "'qty'", "union_by_name")),
@@ -100,7 +100,7 @@ def test_a_bad_side_is_a_clear_error(case: str, side: str) -> None:
         sl.diff(*sides, key="id")
     message = str(told.value)
     assert isinstance(told.value, kind), f"{type(told.value).__name__}: {message}"
-    assert all(word in message for word in words), message
+    assert all(word.format(side=side) in message for word in words), message
     assert "\n" not in message
 
 

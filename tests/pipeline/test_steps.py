@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from decimal import Decimal
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from tests.pipeline.shop import ORDERS, Rows, Shop, by_key, orders
 
 import strandline as sl
-from strandline.errors import GuardTripped, InputError, NotFound
+from strandline.errors import GuardTripped, InputError, NotFound, SqlError
 from strandline.pipeline import detection
 
 FILE = """
@@ -287,7 +289,6 @@ def test_the_key_of_a_table_is_not_changed_by_a_file(shop: Shop) -> None:
 
 def test_rows_of_every_awkward_kind_pass_unchanged(shop: Shop) -> None:
     import datetime as dt
-    from decimal import Decimal
 
     schema = pa.schema(
         [
@@ -323,3 +324,38 @@ def test_old_snapshots_of_the_pipeline_go_by_its_rule_and_others_stay(shop: Shop
             if night == 2:
                 store.snapshot("mine")
     assert shop.snapshots() == ["shop-0001", "mine", "shop-0003", "shop-0004"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_a_source_may_be_a_query_of_a_database(shop: Shop, kind: str) -> None:
+    def change(*statements: str) -> None:
+        if kind == "sqlite":
+            shop.sqlite("ops.sqlite", *statements)
+            return
+        with duckdb.connect(str(shop.folder / "ops.duckdb")) as database:
+            for statement in statements:
+                database.execute(statement)
+
+    change("create table t (id integer primary key, n integer, price text)", "insert into t values (1, 5, '1.50')")
+    file = f"""store = "shop.store"
+[sources.late]
+from = "{kind}:///ops.{kind}"
+query = "select id, price from t where n > 3;"
+key = "id"
+[sources.late.types]
+price = "decimal(10,2)"
+"""
+    shop.write(file)
+    (planned,) = shop.pipeline().plan().sources
+    assert (planned.rows, planned.how, planned.trouble) == (1, "load", "")
+    shop.run()
+    change("insert into t values (2, 9, '2'), (3, 1, '3')")
+    shop.run()
+    assert shop.rows("late") == [{"id": 1, "price": Decimal("1.50")}, {"id": 2, "price": Decimal("2.00")}]
+    shop.write(file.replace("select id, price from t where n > 3;", "delete from t returning id, price"))
+    with pytest.raises(SqlError, match="SELECT"):
+        shop.run()
+    assert len(shop.rows("late")) == 2
+    shop.write(file.replace("query =", 'detect = "annotated"\nquery ='))
+    with pytest.raises(InputError, match="only a table of PostgreSQL or SQLite can be annotated"):
+        shop.run()

@@ -14,6 +14,7 @@ from tests.cli.command import Command
 
 import strandline as sl
 from strandline.errors import InputError
+from strandline.relations import open_relation, read_relation
 
 ROWS = pa.table(
     {
@@ -45,6 +46,13 @@ def test_what_comes_out_is_what_was_there(shop: sl.Store, tmp_path: Path, to: st
     assert (changes.summary().changed, changes.summary().unchanged) == (0, done.rows)
 
 
+@pytest.mark.parametrize("to", ["csv", "jsonl", "arrow", "parquet"])
+def test_a_suffix_says_what_is_written(shop: sl.Store, tmp_path: Path, to: str) -> None:
+    done = shop.table("stock").export(tmp_path / f"out.{to}")
+    assert (done.to, done.rows) == (to, 2)
+    assert read_relation(open_relation(tmp_path / f"out.{to}"), ["id"]).column("id").to_pylist() == [1, 2]
+
+
 def test_an_empty_table_and_a_table_without_a_key_come_out(shop: sl.Store, tmp_path: Path) -> None:
     shop.create_table("empty", ROWS.slice(0, 0).drop_columns(["tags"]))
     for to in ("parquet", "delta", "iceberg"):
@@ -69,6 +77,8 @@ def test_what_is_there_stays_unless_it_is_to_be_replaced(shop: sl.Store, tmp_pat
         stock.export(tmp_path / "iceberg", to="iceberg", overwrite=True)
     with pytest.raises(InputError, match="'orc' is nothing to export to"):
         stock.export(tmp_path / "x", to="orc")
+    with pytest.raises(InputError, match="'sql' is nothing to export to"):
+        stock.export(tmp_path / "x.sql")
 
 
 def test_what_a_format_cant_hold_is_told(shop: sl.Store, tmp_path: Path) -> None:

@@ -249,14 +249,14 @@ def check_schema(schema: pa.Schema) -> None:
         raise SchemaError(f"column {again!r} is there more than once", doing="making a change set", hint="Rename one")
 
 
-def check_key(schema: pa.Schema, key: Sequence[str]) -> None:
-    """Refuses keys that are empty, repeated, or not columns of the schema."""
+def check_key(schema: pa.Schema, key: Sequence[str], place: str = "there") -> None:
+    """Refuses keys that are empty, repeated, or not columns of the schema; `place` says whose it is."""
     if isinstance(key, str) or not key or len(set(key)) < len(key):
         raise KeysError(f"{key!r} is no key", doing="reading the key", hint="Give the names of one or more columns")
     for name in key:
         if name not in schema.names:
             raise KeysError(
-                f"key column {name!r} is not there",
+                f"key column {name!r} is not {place}",
                 doing="reading the key",
                 hint=f"{did_you_mean(name, schema.names)} The columns are {', '.join(schema.names)}".strip(),
             )

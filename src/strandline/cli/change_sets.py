@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def apply(
     changes_path: str, relation: str, lenient: bool, fill: tuple[str, ...], as_json: bool, runner: str, **given: Any
 ) -> int:
-    """Applies a saved change set to a relation and writes the result; a name without a suffix is a folder of Parquet.
+    """Applies a saved change set to a relation. The result is written; a name without a suffix is a folder of Parquet.
 
     Changes that don't fit (an insert of a present key, an update or delete of an absent one) are an error that shows
     the keys; nothing is written then.
@@ -132,7 +132,7 @@ def _put(result: Changes, given: dict[str, Any], *, as_json: bool) -> int:
 @click.option("--fill", multiple=True, metavar="COLUMN=VALUE", help="What a column holds that was added meanwhile.")
 @running
 def compose(changes_paths: tuple[str, ...], fill: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> int:
-    """Saved change sets, applied one after the other, as one net change set.
+    """Makes one net change set of saved ones. They are taken one after the other.
 
     \b
     Example:
@@ -156,7 +156,8 @@ def compose(changes_paths: tuple[str, ...], fill: tuple[str, ...], as_json: bool
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Rows to show.")
 @running
 def show(path: str, limit: int, as_json: bool, runner: str, **given: Any) -> int:
-    """What a saved change set holds: its counts, its columns, and some of its rows, or all of them in another format.
+    """What a saved change set holds. Its counts, its columns and some of its rows are shown, or all rows are written
+    in another format.
 
     \b
     Examples:
@@ -193,9 +194,10 @@ def show(path: str, limit: int, as_json: bool, runner: str, **given: Any) -> int
 def net(
     source: str, key: tuple[str, ...], since: int | None, until: int | None, as_json: bool, runner: str, **given: Any
 ) -> int:
-    """The net changes that a log of events tells: a Delta table's change data feed, or Debezium's messages.
+    """The net changes that a log of events tells.
 
-    SOURCE is a Delta table (with --since), or a file of JSON lines with a Debezium message in each. Events of one key
+    SOURCE is a Delta table with a change data feed (and --since), or a file of JSON lines with a Debezium message in
+    each. Events of one key
     collapse to one change, once they prove to be the story of one row. Exits as `diff` does.
 
     \b
@@ -230,7 +232,7 @@ def net(
 def changes(
     store: str, table: str | None, since: str, until: str | None, as_json: bool, runner: str, **given: Any
 ) -> int:
-    """What changed in TABLE, or in all tables of STORE, since a state; only pages that differ are read.
+    """What changed in STORE, or in one TABLE, since a state. Only pages that differ are read.
 
     Exits with 0 if nothing changed, 1 if rows or columns did, or tables came, went or were renamed, 2 on trouble.
 

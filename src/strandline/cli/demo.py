@@ -56,7 +56,7 @@ def bench(names: tuple[str, ...], rows: int | None, as_json: bool) -> int:
 @click.option("--folder", type=click.Path(), help="Where to work; left behind for exploring.  [default: a new one]")
 @running
 def demo(folder: str | None, as_json: bool, runner: str) -> int:
-    """A shop's three nights on Spark, end to end: extracts, a what-if, a view at two sites, dumps, a disaster.
+    """A shop's three nights on Spark, end to end. Extracts, a what-if, a view at two sites, dumps, a disaster.
 
     \b
     Example:

@@ -40,7 +40,7 @@ def dump(
     runner: str,
     as_json: bool,
 ) -> int:
-    """Dumps STORE to TARGET, a folder or an s3:// URL: everything, or what changed since the last lower level.
+    """Dumps STORE, or what changed since a lower level, to TARGET. TARGET is a folder or an s3:// URL.
 
     Writers go on meanwhile; while they commit, the dump works a twentieth of the time. One that was interrupted is gone
     on with.
@@ -100,7 +100,8 @@ def dumps(
     key_file: str | None,
     as_json: bool,
 ) -> int:
-    """Draws the dumps at TARGET: what stands on what, what restores to when, what could be deleted.
+    """Draws the dumps at TARGET, and verifies or prunes them. Drawn is what stands on what, what restores to when, and
+    what could be deleted.
 
     \b
     Examples:

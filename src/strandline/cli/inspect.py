@@ -48,7 +48,7 @@ def query(
     runner: str,
     **given: Any,
 ) -> int:
-    """Runs a query over the tables, what-ifs and views of STORE, all at one state, and prints its rows.
+    """Queries tables, what-ifs and views of STORE in SQL. All are read at one state.
 
     With --json all rows are printed, as the list `rows` of one object.
 
@@ -102,7 +102,7 @@ def _tell_of_old_rows(store: Store, sql: str, at: str | None) -> None:
 @version_option
 @json_option
 def log(store: str, limit: int, version: str, as_json: bool) -> int:
-    """What happened to a branch, newest first: commits, snapshots, branches, drops.
+    """What happened to a branch, newest first. Told are commits, snapshots, branches, drops.
 
     \b
     Example:

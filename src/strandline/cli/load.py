@@ -15,7 +15,7 @@ from strandline.errors import InputError
 @store_argument
 @json_option
 def create(store: str, as_json: bool) -> int:
-    """Makes a new, empty store in a folder or at an s3://bucket/prefix URL.
+    """Makes a new, empty store. STORE is a folder, or an s3://bucket/prefix URL.
 
     \b
     Example:
@@ -46,8 +46,12 @@ def create(store: str, as_json: bool) -> int:
     help="What becomes of rows that are there: stay, go, or are replaced by key.",
 )
 @click.option("--message", default="", help="A message for the log.")
-@click.option("--format", "format_", help="What the source is, if name and content don't tell: csv, parquet, …")
+@click.option(
+    "--input-format", "--format", "format_", help="What the source is, if name and content don't tell: csv, parquet, …"
+)
+@click.option("--query", metavar="SQL", help="What to read of the database that SOURCE names, instead of a table.")
 @click.option("--types", multiple=True, metavar="COLUMN=TYPE", help="The type of a column, e.g. id=int64.")
+@click.option("--union-by-name", is_flag=True, help="Part files may differ: types are widened, absent columns null.")
 @click.option("--no-header", is_flag=True, help="CSV without a header line.")
 @click.option("--delimiter", help="CSV delimiter.")
 @click.option("--encoding", default="utf-8", show_default=True, help="CSV encoding, e.g. latin-1.")
@@ -55,15 +59,17 @@ def create(store: str, as_json: bool) -> int:
 @version_option
 @running
 def load(store: str, table: str, source: str, as_json: bool, runner: str, **given: Any) -> int:
-    """Loads SOURCE into TABLE, in one transaction; the table is created when it is not there.
+    """Loads SOURCE into TABLE, in one transaction. The table is created when it is not there.
 
     SOURCE is whatever `strandline diff` reads: files, folders or globs (Parquet, CSV, JSON lines, Arrow,
-    BOOK.xlsx#SHEET), Delta or Iceberg tables, tables of databases.
+    BOOK.xlsx#SHEET), Delta or Iceberg tables, tables of databases, whose primary key is that of a new table unless
+    another is given.
 
     \b
     Examples:
       strandline load shop orders monday.parquet --key id
       strandline load shop orders tuesday.csv --mode upsert
+      strandline load shop late sqlite:///shop.db --query "select * from t where n > 5" --key id
     """
     if runner != "auto":
         raise click.UsageError("load chooses by size where its work runs; leave --runner out")
@@ -71,6 +77,8 @@ def load(store: str, table: str, source: str, as_json: bool, runner: str, **give
     with tables_of(store, given["version"]) as opened:
         rows = _relation(source, given)
         there = table in opened.tables()
+        if not there:
+            key = key or getattr(rows, "primary_key", ())
         if there and key and key != opened.table(table).key:
             raise InputError(
                 f"{table} has the key {', '.join(opened.table(table).key) or '(none)'}, not {', '.join(key)}",
@@ -107,5 +115,7 @@ def _relation(source: str, given: dict[str, Any]) -> Any:
         delimiter=given["delimiter"],
         encoding=given["encoding"],
         nulls=given["nulls"],
+        union_by_name=given["union_by_name"],
+        query=given["query"],
     )
     return open_relation(source, format=given["format_"], options=options)

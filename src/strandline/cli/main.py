@@ -21,24 +21,27 @@ from strandline.cli.store_access import json_option
 from strandline.engine import set_quiet
 from strandline.errors import Cancelled, StrandlineError, did_you_mean
 
-COMMANDS = {
-    "diff": "diff",
-    **dict.fromkeys(("show", "apply", "invert", "compose", "net"), "change_sets"),
-    **dict.fromkeys(("create", "load"), "load"),
-    "query": "inspect",
-    "changes": "change_sets",
-    **dict.fromkeys(("tables", "describe", "alter", "history", "export"), "tables"),
-    **dict.fromkeys(("snapshot", "snapshots", "branch", "branches", "drop"), "snapshots"),
-    **dict.fromkeys(("log", "space", "check"), "inspect"),
-    "whatif": "whatif",
-    "view": "view",
-    **dict.fromkeys(("base", "replicate", "refresh", "replicas", "forget"), "replication"),
-    **dict.fromkeys(("dump", "restore", "dumps"), "dumps"),
-    **dict.fromkeys(("run", "plan", "status"), "pipeline"),
-    **dict.fromkeys(("demo", "bench"), "demo"),
-    "completion": "main",
+FAMILIES: dict[str, dict[str, str]] = {
+    "Compare": {"diff": "diff", **dict.fromkeys(("show", "apply", "invert", "compose", "net"), "change_sets")},
+    "Tables through time": {
+        **dict.fromkeys(("create", "load"), "load"),
+        "query": "inspect",
+        "changes": "change_sets",
+        **dict.fromkeys(("tables", "describe", "alter", "history", "export"), "tables"),
+        **dict.fromkeys(("snapshot", "snapshots", "branch", "branches", "drop"), "snapshots"),
+        **dict.fromkeys(("log", "space", "check"), "inspect"),
+    },
+    "Suppose": {"whatif": "whatif"},
+    "Keep copies fresh": {
+        "view": "view",
+        **dict.fromkeys(("base", "replicate", "refresh", "replicas", "forget"), "replication"),
+    },
+    "Back up": dict.fromkeys(("dump", "restore", "dumps"), "dumps"),
+    "Every night": dict.fromkeys(("run", "plan", "status"), "pipeline"),
+    "Besides": {**dict.fromkeys(("demo", "bench"), "demo"), "completion": "main"},
 }
-"""Each command and its file, in the order of the help."""
+"""Each command and its file, by what it is for, in the order of the help."""
+COMMANDS = {name: file for family in FAMILIES.values() for name, file in family.items()}
 TROUBLE = 2
 CANCELLED = 130
 """As shells have it for what SIGINT ended."""
@@ -61,6 +64,15 @@ class Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(f"strandline.cli.{COMMANDS[cmd_name]}"), cmd_name)
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands with their first sentences, which fit on a line, family by family."""
+        longest = max(map(len, COMMANDS))
+        for title, names in FAMILIES.items():
+            with formatter.section(title):
+                commands = {name.ljust(longest): self.get_command(ctx, name) for name in names}
+                room = formatter.width - 6 - longest
+                formatter.write_dl([(name, one.get_short_help_str(room)) for name, one in commands.items() if one])
+
 
 SETTINGS = {
     "help_option_names": ["-h", "--help"],
@@ -77,8 +89,8 @@ def cli(verbose: int) -> None:
 
     \b
     Start here:
-      strandline demo
       strandline diff monday.parquet tuesday.parquet --key id
+      strandline COMMAND --help
     """
     set_quiet(False)
     log_to_stderr(verbose)
@@ -179,7 +191,7 @@ VARIABLE = "_STRANDLINE_COMPLETE"
 @json_option
 @click.pass_context
 def completion(context: click.Context, shell: str, as_json: bool) -> int:
-    """Prints a script that makes SHELL complete commands, options and files.
+    """Prints what makes SHELL complete commands, options and files.
 
     \b
     Examples:

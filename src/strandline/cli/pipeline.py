@@ -33,7 +33,7 @@ FAILED = 1
 @click.option("--remote", metavar="URL", help="A Spark Connect server: sc://host:port.")
 @running
 def run(file: str, watching: bool, every: str, runner: str, as_json: bool, **given: Any) -> int:
-    """Takes one step of the pipeline in FILE: extract, detect, apply, snapshot, refresh, dump, report.
+    """Takes one step of the pipeline in FILE. A step is: extract, detect, apply, snapshot, refresh, dump, report.
 
     All tables change in one transaction or none does. Killed at any point and started again, it finishes the same step
     and doubles nothing. Exits with 0 if all is well, 1 if a guard stopped the step or a copy or dump is behind, 2 on
@@ -145,7 +145,7 @@ def _counts(source: Mapping[str, Any]) -> str:
 @click.option("--remote", metavar="URL", help="A Spark Connect server: sc://host:port.")
 @running
 def plan(file: str, remote: str | None, runner: str, as_json: bool) -> int:
-    """What `strandline run FILE` would do and cost: nothing is applied, locked or written.
+    """What `strandline run FILE` would do and cost. Nothing is applied, locked or written.
 
     Exits with 1 if something would stop the run, or fail in it.
 
@@ -188,7 +188,8 @@ def plan(file: str, remote: str | None, runner: str, as_json: bool) -> int:
 @click.option("--prometheus", is_flag=True, help="Print gauges in Prometheus's text format.")
 @json_option
 def status(file: str, last: int, prometheus: bool, as_json: bool) -> int:
-    """The last runs of the pipeline in FILE, failures included; ages of extracts, lags of copies, sizes of tables.
+    """How the pipeline in FILE stands. Told are its last runs, failures included, ages of extracts, lags of copies and
+    sizes of tables.
 
     \b
     Examples:

@@ -30,7 +30,8 @@ from strandline.cli.store_access import json_option, show_rows, store_argument, 
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def base(action: str, url: str, algorithm: str | None, as_json: bool) -> int:
-    """Make a table of PostgreSQL or SQLite a base of copies, release it, or list a database's bases.
+    """Makes a table of a database a base of copies, or releases it. The database is PostgreSQL or SQLite; `list` lists
+    its bases.
 
     `add` makes a table of annotations beside it, and triggers; `release` removes both, and copies stay as they are.
 
@@ -90,7 +91,7 @@ def base(action: str, url: str, algorithm: str | None, as_json: bool) -> int:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def replicate(places: tuple[str, ...], columns: tuple[str, ...], method: str, as_json: bool, **given: Any) -> int:
-    """Copy a table of PostgreSQL or SQLite (a base), or a view or a table of a store, to another place.
+    """Copies a base, or a view or table of a store, elsewhere. A base is a table of PostgreSQL or SQLite.
 
     `strandline refresh` keeps it fresh.
 
@@ -159,8 +160,8 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 @click.option("--times", type=click.IntRange(1), help="With --watch: stop after so many rounds.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def refresh(source: str, names: tuple[str, ...], every: bool, as_json: bool, **given: Any) -> int:
-    """Bring copies of a base, or of a store's views and tables, up to date, each by the way that costs less; and stored
-    views, by their names.
+    """Brings copies and stored views up to date. Copies are those of a base, or of a store's views and tables; each is
+    refreshed by the way that costs less.
 
     Copies of a store that are refreshed together show one state of it. One that fails keeps no other from being
     refreshed; the exit code is 2 then, and with --watch the next round tries it again. With --due and --watch a copy is
@@ -319,7 +320,7 @@ def _of_a_store(source: str) -> list[dict[str, Any]]:
 @version_option
 @json_option
 def forget(store: str, names: tuple[str, ...], version: str, as_json: bool, **how: bool) -> int:
-    """Let STORE forget copies, or streams of changes, that will not come back, and free what it keeps for them.
+    """Forgets copies, or streams of changes, that won't come back. What STORE keeps for them is freed.
 
     Without a name: which there are. The target of a copy is neither asked for nor touched, unless you say --drop.
 

@@ -34,7 +34,7 @@ from strandline.errors import InputError
 @version_option
 @json_option
 def snapshot(store: str, name: str | None, tables: tuple[str, ...], version: str, as_json: bool) -> int:
-    """Keeps the present state of STORE under NAME (default: the present time) until it is dropped.
+    """Keeps the present state of STORE under NAME. It stays until it is dropped; without NAME it is called by the time.
 
     \b
     Examples:
@@ -102,7 +102,7 @@ def snapshots(store: str, version: str, as_json: bool) -> int:
 @click.option("--of", "parent", metavar="BRANCH", default="main", show_default=True, help="The branch to stand on.")
 @json_option
 def branch(store: str, name: str, at: str | None, parent: str, as_json: bool) -> int:
-    """Makes the branch NAME: a version of STORE that can be changed without touching the others.
+    """Makes the branch NAME of STORE. A branch can be changed without touching the others.
 
     \b
     Examples:
@@ -165,7 +165,7 @@ def branches(store: str, as_json: bool) -> int:
 @version_option
 @json_option
 def drop(store: str, kind: str, name: str, version: str, as_json: bool, *, confirm: bool, cascade: bool) -> int:
-    """Drops a snapshot, a branch or a table; what nobody else sees is freed.
+    """Drops a snapshot, a branch or a table. What nobody else sees is freed.
 
     Without --confirm nothing is dropped. A table that is dropped stays readable in the snapshots that hold it. A table
     that views stand on is refused with their names, or they go with it (--cascade).

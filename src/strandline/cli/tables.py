@@ -59,7 +59,7 @@ def tables(store: str, at: str | None, version: str, as_json: bool) -> int:
 @version_option
 @json_option
 def describe(store: str, table: str, at: str | None, version: str, as_json: bool) -> int:
-    """The columns of TABLE, its key, how large it is, and the snapshots that have it.
+    """The columns of TABLE, its key, its size and its snapshots.
 
     \b
     Example:
@@ -92,7 +92,7 @@ def describe(store: str, table: str, at: str | None, version: str, as_json: bool
 @version_option
 @json_option
 def history(store: str, table: str, key: tuple[str, ...], version: str, as_json: bool) -> int:
-    """Every state of the row of TABLE with that KEY, from the store's own snapshots and now, the oldest first.
+    """Every state of one row of TABLE, the oldest first. States are those of the snapshots, and the present one.
 
     Give a value for each column of the key. A state is shown with the snapshot in which it is first met. Exits with 1
     if there never was such a row.
@@ -120,21 +120,19 @@ def history(store: str, table: str, key: tuple[str, ...], version: str, as_json:
 @click.argument("path", type=click.Path())
 @click.option(
     "--to",
-    type=click.Choice(["parquet", "delta", "iceberg"]),
-    default="parquet",
-    show_default=True,
-    help="What PATH becomes; delta and iceberg need the extras of these names.",
+    type=click.Choice(["parquet", "csv", "jsonl", "arrow", "delta", "iceberg"]),
+    help="What PATH becomes, if its suffix does not say; delta and iceberg need their extras.  [default: parquet]",
 )
 @_at_option
 @click.option("--overwrite", is_flag=True, help="Replace a file; give a Delta table a new version.")
 @version_option
 @json_option
 def export(store: str, table: str, path: str, at: str | None, version: str, as_json: bool, **how: Any) -> int:
-    """Writes TABLE to PATH: a Parquet file, or a Delta or Iceberg table of its own.
+    """Writes TABLE as a file, a Delta or an Iceberg table.
 
     \b
     Examples:
-      strandline export shop orders orders.parquet
+      strandline export shop orders orders.csv
       strandline export shop orders orders_delta --to delta --at monday
     """
     from strandline.pages import parse_at
@@ -160,7 +158,7 @@ def export(store: str, table: str, path: str, at: str | None, version: str, as_j
 @version_option
 @json_option
 def alter(store: str, table: str, version: str, as_json: bool, default: str | None, **asked: Any) -> int:
-    """Adds, renames or widens a column of TABLE; no page is rewritten.
+    """Adds, renames or widens a column of TABLE. No page is rewritten.
 
     \b
     Examples:

@@ -15,7 +15,7 @@ SHOWN = ("name", "form", "key", "stored", "maintain", "behind", "refresh_policy"
 
 @click.group()
 def view() -> None:
-    """Views: queries whose copies elsewhere are kept fresh by shipping only what differs.
+    """Views: queries whose copies are kept fresh by differences.
 
     \b
     Example:
@@ -50,7 +50,7 @@ def view() -> None:
 @click.option("--target-lag", metavar="TIME", help="Of stored rows: how long they may be behind: 10m, 1h.")
 @json_option
 def create(store: str, name: str, sql: str, as_json: bool, **given: Any) -> int:
-    """Define a view NAME by one SELECT, or give an existing one a new text.
+    """Defines a view NAME by one SELECT, or anew.
 
     Joins of all kinds, groups, subqueries, windows and set operations are followed by differences; with --no-strict
     what is not (chance, the clock, what depends on the order of rows) is computed anew each time.
@@ -113,7 +113,8 @@ def list_(store: str, as_json: bool) -> int:
 @click.option("--since", metavar="STATE", help=f"Say what the change since then takes of each: {STATE}.")
 @json_option
 def explain(store: str, name: str, since: str | None, as_json: bool) -> int:
-    """Say how a view is kept by differences: its operators, the result first, and how a change goes through each.
+    """Says how a view is kept by differences. Its operators are told, the result first, and how a change goes through
+    each.
 
     \b
     Examples:
@@ -139,7 +140,7 @@ def explain(store: str, name: str, since: str | None, as_json: bool) -> int:
 @click.option("--table", "relation", help="The table that the row belongs to, where the view reads several.")
 @json_option
 def why(store: str, name: str, row: str, relation: str | None, as_json: bool) -> int:
-    """Say whether a ROW (JSON) that comes or goes can matter to a view, and if not, why not.
+    """Says whether a ROW (JSON) can matter to a view, or why not. The row is one that comes or goes.
 
     Exit code 0: it can; 1: it is irrelevant, with the proof.
 
@@ -168,7 +169,7 @@ def why(store: str, name: str, row: str, relation: str | None, as_json: bool) ->
 @click.option("--cascade", is_flag=True, help="Drop the views that stand on it, too, and forget the copies of all.")
 @json_option
 def drop(store: str, name: str, cascade: bool, as_json: bool) -> int:
-    """Drop a view that no copy and no other view stands on.
+    """Drops a view that no copy and no other view stands on.
 
     With --cascade those go with it; the targets of copies keep the rows that they have.
 

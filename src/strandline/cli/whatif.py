@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @click.group()
 def whatif() -> None:
-    """What-if tables: changes kept apart, over a table that goes on changing.
+    """What-if tables: changes kept apart, over a live table.
 
     A what-if can be queried, compared and viewed by its name like a table.
 
@@ -159,7 +159,7 @@ def show(store: str, name: str, limit: int, as_json: bool, version: str, **how: 
 @writing_options
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Changes to show.")
 def changes(store: str, name: str, limit: int, as_json: bool, version: str, **given: Any) -> int:
-    """Shows what the what-if changes in the live relation below it. Exit 0: nothing, 1: something.
+    """Shows what the what-if changes in the relation below it. Exit 0: nothing, 1: something.
 
     \b
     Examples:
@@ -188,7 +188,7 @@ def changes(store: str, name: str, limit: int, as_json: bool, version: str, **gi
     "--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Conflicts to show; with --json all."
 )
 def conflicts(store: str, name: str, limit: int, as_json: bool, version: str) -> int:
-    """Shows where the relation below has changed what the what-if changed. Exit 0: nowhere, 1: somewhere.
+    """Shows where others changed what the what-if changed. Exit 0: nowhere, 1: somewhere.
 
     \b
     Example:
@@ -227,7 +227,7 @@ def merge(store: str, name: str, resolve: tuple[str, ...], as_json: bool, versio
 @_on_a_what_if
 @_resolving
 def rebase(store: str, name: str, resolve: tuple[str, ...], as_json: bool, version: str) -> int:
-    """Settles conflicts without merging: ours stand on the rows below as they are now, or follow them again.
+    """Settles conflicts without merging. Ours stand on the rows below as they are now, or follow them again.
 
     \b
     Example:

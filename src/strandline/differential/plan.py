@@ -454,9 +454,8 @@ def _comparison(
     old: pa.Schema, new: pa.Schema, key: Sequence[str], options: DiffOptions, rename: Mapping[str, str]
 ) -> Comparison:
     old = rename_fields(old, rename)
-    for side in (old, new):
-        if key:
-            check_key(side, key)
+    for side, place in ((old, "on the old side"), (new, "on the new side")) if key else ():
+        check_key(side, key, place)
     chosen = _chosen(old, new, key, options)
     comparison = Comparison(
         old_schema=pa.schema([field for field in old if field.name in chosen]),

@@ -131,9 +131,9 @@ def describe_extract(source: SourceSettings, secrets: Secrets, session: SparkSes
         return open_extract(source, secrets, session)
     address = address_of(source, secrets)
     with connect(address, create=False) as database:
-        rows = int(database.execute(f"SELECT count(*) FROM {database.quoted(address.schema, address.table)}")[0][0])
-        schema = _described(database, address).schema
-        return Extract(source, _Described(address.shown, schema, rows), address.shown)
+        described = _described(source, database, address)
+        rows = int(database.execute(f"SELECT count(*) FROM {described.sql}")[0][0])
+        return Extract(source, _Described(address.shown, described.schema, rows), address.shown)
 
 
 def check_unchanged(extract: Extract) -> None:
@@ -163,7 +163,8 @@ class _Described:
 
 
 def address_of(source: SourceSettings, secrets: Secrets) -> Address:
-    return secrets.address(source.location, f"opening the source {source.name!r}")
+    """The address of a source's table; of its database, where it is a query."""
+    return secrets.address(source.location, f"opening the source {source.name!r}", source.reading.options.query)
 
 
 def table_relation(table: BaseTable, spool: Spool | None = None) -> Relation:
@@ -178,16 +179,17 @@ def table_relation(table: BaseTable, spool: Spool | None = None) -> Relation:
 
 
 def _of_table(source: SourceSettings, database: Database, address: Address) -> Extract:
-    described = _described(database, address)
+    described = _described(source, database, address)
     rows = table_relation(described) if isinstance(described, BaseTable) else described.fetch()
     return Extract(source, rows, address.shown)
 
 
-def _described(database: Database, address: Address) -> BaseTable | DatabaseRelation:
-    """The table: one that can be a base, or of a database that has none."""
-    if database.dialect in BASE_DIALECTS:
+def _described(source: SourceSettings, database: Database, address: Address) -> BaseTable | DatabaseRelation:
+    """The table: one that can be a base, or else a table of another database, a query, what is read in other types."""
+    options = source.reading.options
+    if database.dialect in BASE_DIALECTS and not options.query and not options.types:
         return describe(database, address)
-    return relation_over(database, address, ReadOptions(), reading=True)
+    return relation_over(database, address, ReadOptions(types=options.types, query=options.query), reading=True)
 
 
 def _pick_path(source: SourceSettings, path: str) -> str:

@@ -12,10 +12,10 @@ from strandline.errors import InputError, StrandlineError
 from strandline.relations import (
     FOLDERS,
     Address,
+    database_address,
     fill_variables,
     is_database_url,
     is_spark_table,
-    parse_address,
     with_names,
     written_as,
 )
@@ -50,9 +50,9 @@ class Secrets:
             )
         return located(text, self._folder)
 
-    def address(self, text: str, doing: str) -> Address:
-        """The address that a text means; what it shows has the names of variables."""
-        address = parse_address(self.fill(text, doing))
+    def address(self, text: str, doing: str, query: str | None = None) -> Address:
+        """The address that a text means, of a database for a query; what it shows has the names of variables."""
+        address = database_address(self.fill(text, doing), query)
         return written_as(address, self.written(text), fill_variables(text, self._environment, doing)[1])
 
     def scrub(self, text: str) -> str:

@@ -141,7 +141,7 @@ class PipelineSettings:
 _TOP = ("name", "store", "work", "snapshot", "keep", "sources", "views", "replicas", "dumps", "notify")
 _SOURCE = (
     *("from", "key", "table", "pick", "detect", "drift", "guards"),
-    *("format", "types", "delimiter", "header", "encoding", "nulls"),
+    *("format", "types", "delimiter", "header", "encoding", "nulls", "union_by_name", "query"),
 )
 _GUARDS = ("changed", "deleted", "required", "unique", "fresh", "rows")
 _NOTIFY = ("webhook", "command", "on", "openlineage")
@@ -224,6 +224,8 @@ def _read_options(section: Section) -> ReadOptions:
         types=dict(section.inner("types").values),
         header=bool(section.values.get("header", True)),
         nulls=section.names("nulls"),
+        union_by_name=bool(section.values.get("union_by_name", False)),
+        query=section.text("query"),
     )
     options = section.read("delimiter", lambda text: replace(options, delimiter=str(text))) or options
     return section.read("encoding", lambda text: replace(options, encoding=str(text))) or options
@@ -345,7 +347,7 @@ def _check_own(name: str, path: tuple[str, ...], top: Section) -> None:
 
 def _check_detector(source: SourceSettings, top: Section) -> None:
     """Refuses to annotate what is no table of a database; a variable may hold a URL, and is seen when it is opened."""
-    kind = kind_of(source.location)
+    kind = "" if source.reading.options.query else kind_of(source.location)
     if source.detect == "annotated" and kind not in BASE_DIALECTS and not source.location.startswith("${"):
         why = f"only a table of PostgreSQL or SQLite can be annotated, not {source.location}"
         raise top.document.error(why, ("sources", source.name), "detect", 'Say detect = "store", or leave it out')

@@ -129,6 +129,9 @@ def _text(path: str | os.PathLike[str]) -> str:
         beside = os.listdir(folder) if os.path.isdir(folder) else []
         hint = did_you_mean(name, beside, most=1, shown=str) or "Write one: see docs/pipeline.md"
         raise NotFound(f"there is no file {os.fspath(path)}", doing="reading a pipeline", hint=hint) from None
+    except IsADirectoryError:
+        hint = "Name the pipeline's file; of a store, `strandline tables` and `strandline log` tell how it stands"
+        raise InputError("it is a folder", doing=f"reading the pipeline {os.fspath(path)}", hint=hint) from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"it can't be read: {error}", doing=f"reading {os.fspath(path)}") from None
 

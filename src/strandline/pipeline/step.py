@@ -207,7 +207,8 @@ def is_annotated(context: PipelineContext, source: SourceSettings) -> bool:
     place = context.secrets.fill(source.location, f"opening the source {source.name!r}")
     if source.detect not in ("auto", "annotated"):
         return False
-    address = address_of(source, context.secrets) if is_database(place) else None
+    table = is_database(place) and not source.reading.options.query
+    address = address_of(source, context.secrets) if table else None
     if address is None or address.kind not in BASE_DIALECTS:
         if source.detect == "annotated":
             raise InputError(

@@ -103,8 +103,13 @@ class DatabaseRelation:
         return self._rows.address
 
     @property
+    def sql(self) -> str:
+        """The table or the query, as it stands behind FROM."""
+        return self._rows.source
+
+    @property
     def is_query(self) -> bool:
-        return self._rows.source.startswith("(")
+        return self.sql.startswith("(")
 
     @property
     def untyped(self) -> tuple[str, ...]:

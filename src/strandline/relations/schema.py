@@ -85,7 +85,7 @@ def one_schema(schemas: Mapping[str, pa.Schema], *, union_by_name: bool) -> pa.S
             raise SchemaError(
                 f"part files have different schemas: {path} {difference}, compared with {paths[0]}",
                 doing="reading several files as one relation",
-                hint="Read them with union_by_name to widen types and fill absent columns with nulls",
+                hint="Say --union-by-name (union_by_name=True) to widen types and fill absent columns with nulls",
             )
     return first
 

@@ -27,7 +27,10 @@ CELL_WIDTH = 48
 
 
 def summary_words(header: Header, facts: RunFacts | None = None, *, renames: Mapping[str, str] | None = None) -> str:
-    """One paragraph: what changed, in which columns, how the schema drifted, how it was found out, how surely."""
+    """One paragraph: what changed, in which columns, how the schema drifted, how it was found out, how surely.
+
+    Why that algorithm was taken is told where one asks: `--explain`, `Differential.explain`, the page.
+    """
     between = f"From {header.source} to {header.target}." if header.source and header.target else ""
     sentences = [between, what_changed(header), *describe_drift(schema_drift(header, renames))]
     sentences += _marks(header)
@@ -114,10 +117,9 @@ def _how(facts: RunFacts) -> str:
         return ""
     runner = {"": "", "inline": " in this process", "spark": " on Spark"}.get(facts.runner, f" on {facts.runner}")
     time = f" within {format_seconds(facts.seconds)}" if facts.seconds is not None else ""
-    moved = [("read", facts.bytes_read), ("shuffled", facts.bytes_shuffled), ("written", facts.bytes_written)]
-    sizes = ", ".join(f"{byte_count(size)} {what}" for what, size in moved if size)
-    because = f", because {facts.reason}" if facts.reason else ""
-    return _sentence(f"Compared with {facts.algorithm}{runner}{time}{because}{f'; {sizes}' if sizes else ''}")
+    moved = [("read", facts.bytes_read), ("shuffled", facts.bytes_shuffled)]
+    sizes = "".join(f", {byte_count(size)} {what}" for what, size in moved if size)
+    return f"Compared with {facts.algorithm}{runner}{time}{sizes}."
 
 
 def _how_sure(facts: RunFacts) -> str:

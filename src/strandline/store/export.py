@@ -1,4 +1,4 @@
-"""A table of a store, at a state, as a table of others: a Parquet file, a Delta table, an Iceberg table.
+"""A table of a store, at a state, as a table of others: a file, a Delta table, an Iceberg table.
 
 Rows are taken page by page. A file or a table that is there is replaced only if that is wanted; a Delta table then gets
 a new version, and keeps its old ones.
@@ -16,7 +16,8 @@ from strandline.errors import InputError, extra
 from strandline.relations import Relation, iceberg_catalog, read_scan, relation_batches
 from strandline.tables import TableRelation
 
-EXPORTS = ("parquet", "delta", "iceberg")
+FILES = ("parquet", "csv", "jsonl", "arrow")
+EXPORTS = (*FILES, "delta", "iceberg")
 
 
 @dataclass(frozen=True)
@@ -28,30 +29,35 @@ class Exported:
     rows: int
 
 
-def export_relation(relation: TableRelation, path: str | os.PathLike[str], to: str, *, overwrite: bool) -> Exported:
-    """Writes a table at a state to `path`."""
+def export_relation(
+    relation: TableRelation, path: str | os.PathLike[str], to: str | None, *, overwrite: bool
+) -> Exported:
+    """Writes a table at a state to `path`, as `to` says or else as its suffix does; Parquet without either."""
+    from strandline.report import format_of
+
     place, doing = os.fspath(path), f"exporting {relation.name} to {os.fspath(path)}"
+    to = to or format_of(place, otherwise="parquet")
     if to not in EXPORTS:
         raise InputError(f"{to!r} is nothing to export to", doing=doing, hint=f"Choose one of {', '.join(EXPORTS)}")
     if os.path.exists(place) and not (overwrite and (to == "delta" or os.path.isfile(place))):
         hint = "Name another place" if to == "iceberg" else "Name another place, or say overwrite"
         raise InputError("something of that name is there", doing=doing, hint=hint)
     try:
-        {"parquet": _to_parquet, "delta": _to_delta, "iceberg": _to_iceberg}[to](relation, place)
+        {"delta": _to_delta, "iceberg": _to_iceberg}.get(to, _to_file)(relation, place, to)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
         raise InputError(f"{to} can't hold these rows: {' '.join(str(error).split())[:300]}", doing=doing) from None
     return Exported(place, to, relation.rows)
 
 
-def _to_parquet(relation: Relation, path: str) -> None:
+def _to_file(relation: Relation, path: str, to: str) -> None:
     from strandline.report import write_rows
 
     tables = (pa.Table.from_batches([batch]) for batch in _batches(relation))
     first = next(tables, relation.schema.empty_table())
-    write_rows(_chained(first, tables), path, "parquet")
+    write_rows(_chained(first, tables), path, to)
 
 
-def _to_delta(relation: Relation, path: str) -> None:
+def _to_delta(relation: Relation, path: str, _: str) -> None:
     with extra("delta", "exporting to Delta"):
         from deltalake import write_deltalake
         from deltalake.exceptions import DeltaError
@@ -65,7 +71,7 @@ def _to_delta(relation: Relation, path: str) -> None:
         raise ValueError(str(error).splitlines()[0]) from None
 
 
-def _to_iceberg(relation: Relation, path: str) -> None:
+def _to_iceberg(relation: Relation, path: str, _: str) -> None:
     catalog = iceberg_catalog(path, "exporting to Iceberg")
     table = catalog.create(relation.schema)
     transaction, files = table.transaction(), []

@@ -156,9 +156,9 @@ class Table(ArrowRows):
         return row_history(self.store, self.name, key)
 
     def export(
-        self, path: str | os.PathLike[str], *, to: str = "parquet", at: Any = None, overwrite: bool = False
+        self, path: str | os.PathLike[str], *, to: str | None = None, at: Any = None, overwrite: bool = False
     ) -> Exported:
-        """Write its rows, now or at a state, to a Parquet file, a `delta` or an `iceberg` table.
+        """Write its rows, now or at a state, to a file, as its suffix says, or to a `delta` or an `iceberg` table.
 
         What is there stays, unless `overwrite` replaces a file or gives a Delta table a new version.
         """

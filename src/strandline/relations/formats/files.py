@@ -109,7 +109,7 @@ def damaged(path: str, what: str, error: BaseException) -> FormatError:
 
 
 OTHER_ENCODING = "It is read as UTF-8 unless another encoding is said: --encoding latin-1"
-_DAMAGED = "The file may be damaged or still being written; or say what it is with format="
+_DAMAGED = "The file may be damaged or still being written; or say what it is: --input-format, in Python format="
 
 
 def missing(path: str) -> NotFound:
@@ -255,7 +255,8 @@ def hive_constants(
                 raise SchemaError(
                     f"{file.path} is in no folder {lacking[0]}=…, other files are",
                     doing="reading hive folders as one relation",
-                    hint="Read with union_by_name to take null for it, or with hive=False to ignore folder names",
+                    hint="Say --union-by-name to take null for it (in Python union_by_name=True; or hive=False to "
+                    "ignore the names of folders)",
                 )
     constants = [{name: file.hive.get(name) for name in columns} for file in files]
     given = options.arrow_types()
@@ -388,7 +389,8 @@ def _by_mark(head: bytes, path: str) -> str | None:
         raise FormatError(
             "it is a zip file, or a workbook",
             doing=f"reading {path}",
-            hint="Unpack it, or say that it is a workbook with format=excel",
+            hint=f"Unpack it (unzip -p {os.path.basename(path)} | strandline diff - …), or say that it is a workbook: "
+            "--input-format excel, in Python format='excel'",
         )
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text.startswith(b"{") and b'"format-version"' in head and path.endswith(".metadata.json"):
@@ -429,5 +431,5 @@ def _unknown(path: str) -> str:
     raise FormatError(
         "neither its name nor its content tells its format",
         doing=f"reading {path}",
-        hint=f"Say it with format=, one of {', '.join(FORMATS)}",
+        hint=f"Say --input-format, in Python format=, one of {', '.join(FORMATS)}",
     )
