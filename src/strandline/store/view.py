@@ -51,6 +51,7 @@ from strandline.views import (
     Why,
     changes_of_view,
     check_eager,
+    check_steady,
     duration,
     end,
     has,
@@ -220,7 +221,7 @@ class View(ArrowRows):
             if since is None or definition.regenerated:
                 return "\n".join(outline(definition, keys))
             with self._host.state(since) as older:
-                states = TwoStates(replace(known.state, view=older), known.state)
+                states = _since(known.state, older, renamed=True)
                 return "\n".join(outline(definition, keys, work_of(definition, states, self._host.running())))
 
     def why(self, change: Any, relation: str | None = None) -> list[Why]:
@@ -405,16 +406,40 @@ def view_readers(host: ViewHost, state: ReadView, runner: str) -> dict[str, Call
 
 
 def view_changes(host: ViewHost, name: str, older: ReadView, newer: ReadView, runner: str = "auto") -> Changes:
-    """What changed in a view from one state to another."""
+    """What changed in a view from one state to another.
+
+    Where it had another text then, because columns were renamed or it was defined anew, or where its rows were stored
+    in one of the states alone, both states are computed, each as it is read `at` that state.
+    """
     known = KnownViews(state_now(host, newer), host)
-    states = TwoStates(replace(known.state, view=older), known.state)
     running = host.running(runner)
-    then = KnownViews(states.older)
-    if known.has_rows(name) == then.has_rows(name):
+    then = KnownViews(replace(known.state, view=older))
+    if known.has_rows(name) == then.has_rows(name) and _is_the_same(name, then, known):
+        states = _since(known.state, older, renamed=name not in then.records)
         return Changes.of(changes_of_view(known.definition(name), states, running))
+    for side in (one for one in (then, known) if name in one.records and not one.has_rows(name)):
+        check_steady(side.source(name), f"comparing two states of {name!r}")
     source = known.source(name)
-    old = rows_of_view(then, name) if then.has_rows(name) else regenerate(source, then.state, running)
-    return Changes.of(difference(old, rows_of_view(known, name, running), list(source.key) or None))
+    if name not in then.records:
+        older_state = _since(known.state, older, renamed=True).older
+        old, key = regenerate(source, older_state, running), source.key
+    else:
+        old, key = rows_of_view(then, name, running), then.source(name).key
+    return Changes.of(
+        difference(old, rows_of_view(known, name, running), list(source.key) if key == source.key else None)
+    )
+
+
+def _is_the_same(name: str, then: KnownViews, now: KnownViews) -> bool:
+    """Whether a view that both states have is computed by one definition; one that came later has no other."""
+    if name not in then.records or name not in now.records or now.has_rows(name):
+        return True
+    return then.source(name).fingerprint == now.source(name).fingerprint
+
+
+def _since(now: StoreState, older: ReadView, *, renamed: bool) -> TwoStates:
+    """An older state beside the present one, read by its own names, or by those that its columns have now."""
+    return TwoStates(replace(now, view=older, named_by=now.view if renamed else None), now)
 
 
 def list_views(host: ViewHost) -> list[ViewListing]:

@@ -16,6 +16,7 @@ from strandline.tables.changes import (
     rows_of_pairs,
     same_table,
     table_changes,
+    under_names_of,
 )
 from strandline.tables.incoming_rows import check_distinct, check_not_null, fitted, repeatable, taken_keys
 from strandline.tables.keys import (
@@ -178,5 +179,6 @@ __all__ = [
     "table_changes",
     "table_relation",
     "taken_keys",
+    "under_names_of",
     "widened",
 ]

@@ -250,6 +250,18 @@ def common_shape(schema: TableSchema, other: TableSchema) -> TableSchema | None:
     return schema if tuple(columns) == schema.columns else replace(schema, columns=tuple(columns))
 
 
+def under_names_of(later: TableSchema, schema: TableSchema) -> TableSchema:
+    """The shape of an older state of a table, its columns under the names that they have later.
+
+    One that came later holds its default. One that is gone later keeps its name, unless another one has it now.
+    """
+    own, names = {column.id: column for column in schema.columns}, {column.id: column.name for column in later.columns}
+    followed = (replace(own.get(column.id, column), name=column.name) for column in later.columns)
+    gone = (column for column in schema.columns if column.id not in names and column.name not in later.names)
+    key = tuple(names.get(schema.column(name).id, name) for name in schema.key)
+    return replace(schema, columns=(*followed, *gone), key=key)
+
+
 def in_shape(rows: pa.Table, own: TableSchema, shape: TableSchema) -> pa.Table:
     """Rows that were read in one shape of a table, in another: its names and types, defaults where a column is new."""
     names = {column.id: column.name for column in own.columns}

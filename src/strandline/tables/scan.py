@@ -97,10 +97,12 @@ def find_table(view: ReadView, name: str) -> tuple[TableEntry, TableSchema]:
 class TableReader:
     """One table at one state. The state must stay readable meanwhile."""
 
-    def __init__(self, view: ReadView, name: str, cache: PageCache) -> None:
+    def __init__(self, view: ReadView, name: str, cache: PageCache, schema: TableSchema | None = None) -> None:
+        """`schema` is another shape to read it in: other names and wider types of its columns."""
         self.view = view
         self.name = name
-        self.entry, self.schema = find_table(view, name)
+        self.entry, own = find_table(view, name)
+        self.schema = schema or own
         self._cache = cache
 
     @property

@@ -23,7 +23,16 @@ from strandline.views.catalog import (
     record_rows,
     remove,
 )
-from strandline.views.change_feed import ChangeFeed, FeedOffset, FirstSplit, changes_of_view, followers, forget, inserts
+from strandline.views.change_feed import (
+    ChangeFeed,
+    FeedOffset,
+    FirstSplit,
+    changes_of_view,
+    check_steady,
+    followers,
+    forget,
+    inserts,
+)
 from strandline.views.cost import Choice, messages
 from strandline.views.definition import Shape, ViewDefinition, define, instant_at, outline
 from strandline.views.delta_query import TwoStates
@@ -109,6 +118,7 @@ __all__ = [
     "Why",
     "changes_of_view",
     "check_eager",
+    "check_steady",
     "choose",
     "collapse_unused",
     "define",

@@ -110,7 +110,7 @@ class OperatorSides:
 
     def state(self, *, new: bool) -> StoreState:
         state = self.below.state(new=new)
-        return OperatorState(state.view, state.cache, self.operators, instant=state.instant)
+        return OperatorState(state.view, state.cache, self.operators, instant=state.instant, named_by=state.named_by)
 
     def delta(self, relation: str, columns: Sequence[str]) -> pa.Table:
         operator = self.operators.get(relation)

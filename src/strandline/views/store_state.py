@@ -31,8 +31,8 @@ from strandline.tables import (
     changed_rows,
     encode_prefixes,
     files_of_table,
-    find_table,
     is_of_views,
+    under_names_of,
 )
 from strandline.values import meets, no_rows, plain, sought_values
 from strandline.views.definition import (
@@ -83,6 +83,8 @@ class StoreState:
     view: ReadView
     cache: PageCache
     instant: str = field(default="", kw_only=True)
+    named_by: ReadView | None = field(default=None, kw_only=True)
+    """A later state by whose names of tables and columns this one is read; by its own where there is none."""
 
     @property
     def commit(self) -> int:
@@ -102,11 +104,12 @@ class StoreState:
 
     def record(self, relation: str) -> TableSchema:
         if self.is_table(relation):
-            return TableReader(self.view, relation, self.cache).schema
-        return chain_of(self.view, self.cache, relation).schema
+            return self._reader(relation).schema
+        chain = chain_of(self.view, self.cache, relation)
+        return self._named(chain.table) or chain.schema
 
     def is_table(self, relation: str) -> bool:
-        return self.view.find_domain(relation) is not None
+        return self.view.find_domain(self._name(relation)) is not None
 
     def check(self, relation: str, doing: str) -> None:
         """Refuses a relation that is not there any more."""
@@ -122,7 +125,7 @@ class StoreState:
         if relation == CLOCK:
             return clock_rows(self.instant)
         if self.is_table(relation):
-            return TableReader(self.view, relation, self.cache).to_arrow(_some(columns, self.record(relation)))
+            return self._reader(relation).to_arrow(_some(columns, self.record(relation)))
         return self._what_if(relation).rows(_some(columns, self.record(relation)), None, ALL)
 
     def files(self, relation: str, columns: Sequence[str]) -> PageFiles | None:
@@ -132,7 +135,7 @@ class StoreState:
         """
         if not self.is_table(relation):
             return None
-        reader = TableReader(self.view, relation, self.cache)
+        reader = self._reader(relation)
         wanted = _some(columns, reader.schema)
         if any(pt.is_floating(reader.schema.column(name).type) for name in wanted):
             return None
@@ -142,7 +145,7 @@ class StoreState:
         """All rows; pages that another state has read already, and shares, are not read again."""
         if not self.is_table(relation):
             return self.rows(relation, columns)
-        reader = TableReader(self.view, relation, self.cache)
+        reader = self._reader(relation)
         wanted = _some(columns, reader.schema)
         schema = pa.schema([reader.schema.row_schema.field(name) for name in wanted])
         entries = {(entry.pages, wanted, reader.schema.version): entry for entry in reader.entries(ALL)}
@@ -175,7 +178,7 @@ class StoreState:
 
     def _rows_of_keys(self, relation: str, columns: Sequence[str], keys: pa.Table) -> pa.Table:
         """The rows whose leading key columns have one of these values, from the pages that can hold such."""
-        reader = TableReader(self.view, relation, self.cache)
+        reader = self._reader(relation)
         wanted = _some(columns, reader.schema)
         needed = tuple(dict.fromkeys([*wanted, *reader.schema.key]))
         values = sought_values({keys.column_names[0]: keys.column(0)})
@@ -193,7 +196,7 @@ class StoreState:
 
     def _rows_of_values(self, relation: str, columns: Sequence[str], filters: Mapping[str, pa.Array]) -> pa.Table:
         """The rows whose columns have values that pass; a page is decoded further only where a row passes."""
-        reader = TableReader(self.view, relation, self.cache)
+        reader = self._reader(relation)
         wanted = _some(columns, reader.schema)
 
         def read(entry: Entry) -> pa.Table:
@@ -209,7 +212,7 @@ class StoreState:
         if not self.is_table(relation):
             rows = self.rows(relation, list(dict.fromkeys([*columns, *passed.rows.columns])))
             return rows.filter(_has_passed(rows, passed)).select(list(columns))
-        reader = TableReader(self.view, relation, self.cache)
+        reader = self._reader(relation)
         wanted = _some(columns, reader.schema)
 
         def read(entry: Entry) -> pa.Table:
@@ -241,20 +244,21 @@ class StoreState:
         if relation == CLOCK:
             return -1
         if self.is_table(relation):
-            root = TableReader(self.view, relation, self.cache).entry.root
+            root = self._reader(relation).entry.root
             return 0 if root is None else root.sums.bytes
         return sum(self.bytes(name) for name in self.tables_below(relation))
 
     def count(self, relation: str) -> int:
         """How many rows it has; of a what-if, those of the table below."""
-        table = relation if self.is_table(relation) else chain_of(self.view, self.cache, relation).table.name
-        root = TableReader(self.view, table, self.cache).entry.root
+        is_table = self.is_table(relation)
+        entry = self._reader(relation).entry if is_table else chain_of(self.view, self.cache, relation).table
+        root = entry.root
         return 0 if root is None else root.sums.rows
 
     def tables_below(self, relation: str) -> list[str]:
         """The tables of the store that hold a relation: itself, or the table and the differential relations."""
         if self.is_table(relation):
-            return [relation]
+            return [self._name(relation)]
         chain = chain_of(self.view, self.cache, relation)
         return [chain.table.name, *(one.differential for one in chain.definitions)]
 
@@ -286,11 +290,12 @@ class StoreState:
 
     def _changed(self, older: StoreState, relation: str, wanted: Sequence[str]) -> tuple[pa.Table, pa.Table]:
         """Rows of both states on pages that differ; all rows where a name means another table or column than it did."""
-        before, old_record = find_table(older.view, relation)
-        after, record = find_table(self.view, relation)
-        if before.domain != after.domain or not _means_the_same(old_record, record, wanted):
+        before, after = older._reader(relation), self._reader(relation)
+        same = before.entry.domain == after.entry.domain
+        if not same or not _means_the_same(before.schema, after.schema, wanted):
             return older.rows(relation, wanted), self.rows(relation, wanted)
-        return changed_rows(self.cache, older.view, self.view, after.domain, RowShape(record, tuple(wanted)))
+        shape = RowShape(after.schema, tuple(wanted))
+        return changed_rows(self.cache, older.view, self.view, after.entry.domain, shape)
 
     def unlike(self, older: StoreState, relation: str, columns: Sequence[str]) -> str:
         """Why rows of a relation can't be compared with those of an older state; empty if they can."""
@@ -312,7 +317,26 @@ class StoreState:
 
     def _what_if(self, relation: str) -> WhatIfReader:
         chain = chain_of(self.view, self.cache, relation)
-        return WhatIfReader(chain, self.view, self.cache, scan=self.commit)
+        return WhatIfReader(chain, self.view, self.cache, scan=self.commit, schema=self._named(chain.table))
+
+    def _reader(self, relation: str) -> TableReader:
+        name = self._name(relation)
+        entry = self.view.find_domain(name)
+        return TableReader(self.view, name, self.cache, None if entry is None else self._named(entry))
+
+    def _name(self, relation: str) -> str:
+        """What this state calls a table that a later one, by which it is read, calls `relation`."""
+        later = None if self.named_by is None else self.named_by.find_domain(relation)
+        entry = None if later is None else self.view.domain(later.domain)
+        return relation if entry is None else entry.name
+
+    def _named(self, table: TableEntry) -> TableSchema | None:
+        """The shape in which a table is read by a later state's names; None where its own serves."""
+        later = None if self.named_by is None else self.named_by.domain(table.domain)
+        if self.named_by is None or later is None or later.record == table.record:
+            return None
+        schemas = (TableSchema.from_bytes(view.record(table.domain)) for view in (self.named_by, self.view))
+        return under_names_of(*schemas)
 
 
 def _put_together(reader: TableReader, wanted: Sequence[str], tables: Iterable[pa.Table]) -> pa.Table:

@@ -36,6 +36,7 @@ from strandline.tables import (
     TableExpression,
     TableReader,
     TableSchema,
+    common_shape,
     condition_of,
     key_bounds,
     key_column_bounds,
@@ -146,13 +147,26 @@ class WhatIfReader:
     """One what-if at one state. `view` shows the differential relations, `base_view` the table below them all."""
 
     def __init__(
-        self, chain: WhatIfChain, view: ReadView, cache: PageCache, *, scan: int, base_view: ReadView | None = None
+        self,
+        chain: WhatIfChain,
+        view: ReadView,
+        cache: PageCache,
+        *,
+        scan: int,
+        base_view: ReadView | None = None,
+        schema: TableSchema | None = None,
     ) -> None:
+        """`base_view` is another state of the table below, `schema` another shape to read all of it in.
+
+        D may hold values that only the present type of a column holds: an older state's columns are read in that.
+        """
         self.chain = chain
         self.scan = scan
         self.view = view
         self.cache = cache
-        self._base = TableReader(base_view or view, _name(chain, base_view or view), cache)
+        self._base = TableReader(base_view or view, _name(chain, base_view or view), cache, schema)
+        if base_view is not None:
+            self._base.schema = common_shape(self._base.schema, chain.schema) or self._base.schema
         self.schema = self._base.schema
         self._differentials = {
             each.name: TupleReader(each, self.schema, view, cache, scan) for each in chain.definitions
