@@ -17,7 +17,7 @@ from strandline.errors import SchemaError, SnapshotExpired
 from strandline.storage import LocalStorage, MemoryStorage
 from strandline.store import Store
 from strandline.tables import Limits, PageCache, RowShape, TableReader, changed_rows, page_writer
-from strandline.tables.page import decode_columns, decode_page, encode_page
+from strandline.tables.page import OpenedPage, decode_page, encode_page
 from strandline.tables.schema import ROW, TableSchema, new_table_schema
 
 SMALL = Limits(page_rows=200, cut_rows=150, join_rows=50, most_in_overlay=40, fewest_for_overlay=20)
@@ -374,7 +374,7 @@ def test_a_page_tells_its_row_numbers_where_they_are_consecutive_and_repeats_not
         table = pa.table({"_row": numbers, **data}, schema=table_schema.row_schema)
         page = encode_page(table, table_schema)
         assert decode_page(page, table_schema).equals(table)
-        found = decode_columns(page, table_schema, ["c", "id", "s"])
+        found = OpenedPage(page, table_schema).columns(["c", "id", "s"])
         assert found.first == first
         names = ["c", "id", "s"] if first is not None else ["_row", "c", "id", "s"]
         assert found.table.equals(table.select(names))

@@ -14,9 +14,22 @@ import pytest
 from strandline.tables.page import Columns
 from strandline.whatif.seen_ids import IdSet, SeenIds, seen
 from strandline.whatif.table_1 import ACCEPT, SEE, TABLE_1, Lines, differential_lines, line_of
-from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, OWN_FIELDS, PLACE, TUPNUM, TYPE, Flags, Type
+from strandline.whatif.tuples import (
+    ANY,
+    CHANGED,
+    INFINITY,
+    LEVEL,
+    MAXDATE,
+    MINDATE,
+    OWN_FIELDS,
+    PLACE,
+    TUPNUM,
+    TYPE,
+    Flags,
+    Type,
+)
 from strandline.whatif.visibility import DifferentialRelation, VisibleTuples, ids_of, table_1_lines, visible_tuples
-from strandline.whatif.visible_rows import visible_rows
+from strandline.whatif.visible_rows import interleaved_rows
 
 
 def base_lines(was_seen: Flags) -> Lines:
@@ -44,7 +57,7 @@ def base(*rows: tuple[int, str, int]) -> pa.Table:
 def differential(level: int, tuples: Sequence[Tuple], scan: int = NOW) -> DifferentialRelation:
     rows = [
         {PLACE: 0, "name": t[0], "salary": t[1], MINDATE: t[2], MAXDATE: t[3]}
-        | {LEVEL: t[4], TUPNUM: t[5], TYPE: int(t[6])}
+        | {LEVEL: t[4], TUPNUM: t[5], TYPE: int(t[6]), CHANGED: ANY}
         for t in tuples
     ]
     table = pa.Table.from_pylist(rows, schema=pa.schema([*OWN_FIELDS, *DATA]))
@@ -196,7 +209,7 @@ def test_a_key_is_kept_from_below_by_a_tuple_that_is_deleted_further_up() -> Non
 def test_a_plain_read_gives_the_same_rows() -> None:
     one = differential(1, figure_13())
     found = visible_tuples([one], FIGURE_6, ["name"], NOW)
-    rows = visible_rows([one], Columns(FIGURE_6), ["name"], ["salary", "name"], NOW)
+    rows = interleaved_rows([one], Columns(FIGURE_6), ["name"], ["salary", "name"], NOW)
     assert rows.equals(found.visible.rows.select(["salary", "name"]))
     assert found.visible.level.tolist() == [1, 0]
     assert found.visible.physlevel.tolist() == [1, 0]

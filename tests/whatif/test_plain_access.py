@@ -21,9 +21,9 @@ from strandline.tables import Limits, page
 from strandline.tables.page import Columns
 from strandline.whatif import scan, tuple_reader
 from strandline.whatif.seen_ids import IdSet, SeenIds
-from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, OWN_FIELDS, TUPNUM, TYPE, Type
-from strandline.whatif.visibility import DifferentialRelation, ids_of, uniform_fields, visible_tuples
-from strandline.whatif.visible_rows import visible_rows
+from strandline.whatif.tuples import ANY, CHANGED, INFINITY, LEVEL, MAXDATE, MINDATE, OWN_FIELDS, TUPNUM, TYPE, Type
+from strandline.whatif.visibility import DifferentialRelation, ids_of, visible_tuples
+from strandline.whatif.visible_rows import interleaved_rows, rows_in_place
 
 SMALL = Limits(page_rows=64, cut_rows=48, join_rows=8, most_in_overlay=4, fewest_for_overlay=16)
 DATA = pa.schema(
@@ -103,11 +103,11 @@ def _changed(draw: st.DrawFn, one: dict[str, Any], kind: Type, level: int) -> di
 
 
 def _differential(level: int, tuples: list[dict[str, Any]], elsewhere: Sequence[int] = ()) -> DifferentialRelation:
-    table = pa.Table.from_pylist(tuples, schema=pa.schema([*OWN_FIELDS, *DATA]))
+    table = pa.Table.from_pylist([{CHANGED: ANY, **one} for one in tuples], schema=pa.schema([*OWN_FIELDS, *DATA]))
     found = DifferentialRelation(level, table, SeenIds())
     others = SeenIds.of(np.zeros(len(elsewhere), dtype=np.int64), np.array(elsewhere, dtype=np.int64))
     ids = SeenIds.united([ids_of(level, found.fields, SCAN), others])
-    return replace(found, ids=ids, uniform=uniform_fields([found.fields]))
+    return replace(found, ids=ids, uniform=found.fields.uniform)
 
 
 def _base(rows: list[dict[str, Any]], cut: int) -> pa.Table:
@@ -129,7 +129,12 @@ def test_a_plain_read_of_a_range_gives_the_rows_that_the_walk_through_all_levels
     if rows and numbers == [*range(numbers[0], numbers[0] + len(rows))]:
         pages.append(Columns(_base(rows, cut).drop_columns(["_row"]), numbers[0], fresh=True))
     for columns in pages:
-        assert repr(visible_rows(ds, columns, key, DATA.names, SCAN).to_pylist()) == repr(expected)
+        assert repr(visible_rows(ds, columns, key, DATA.names).to_pylist()) == repr(expected)
+
+
+def visible_rows(ds: list[DifferentialRelation], page: Columns, key: tuple[str, ...], columns: list[str]) -> pa.Table:
+    rows = rows_in_place(ds, page, key, columns, SCAN)
+    return interleaved_rows(ds, page, key, columns, SCAN) if rows is None else rows
 
 
 FIVE = [{"_row": n, "id": 2 * n, "v": n} for n in range(5)]
@@ -141,7 +146,7 @@ def _replaced(key: int, tupnum: int, maxdate: int = INFINITY) -> dict[str, Any]:
 
 def _read(*differentials: DifferentialRelation) -> list[int]:
     page = Columns(_base(FIVE, 3).drop_columns(["_row"]), 0, fresh=True)
-    found: list[int] = visible_rows(differentials, page, ("id",), ["v"], SCAN)["v"].to_pylist()
+    found: list[int] = visible_rows([*differentials], page, ("id",), ["v"])["v"].to_pylist()
     return found
 
 
@@ -172,7 +177,7 @@ def test_levels_that_replace_rows_where_they_stand_are_laid_over_each_other(monk
 
 def test_what_is_kept_decoded_is_never_written_over() -> None:
     page = Columns(_base(FIVE, 5), fresh=False)
-    found = visible_rows([_differential(1, [_replaced(4, 2)])], page, ("id",), ["v"], SCAN)
+    found = visible_rows([_differential(1, [_replaced(4, 2)])], page, ("id",), ["v"])
     assert found["v"].to_pylist() == [0, 1, 9, 3, 4]
     assert page.table["v"].to_pylist() == [0, 1, 2, 3, 4]
 

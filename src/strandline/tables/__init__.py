@@ -34,7 +34,7 @@ from strandline.tables.keys import (
     show_keys,
     sort_order,
 )
-from strandline.tables.page import Columns, check_storable
+from strandline.tables.page import Columns, OpenedPage, check_storable
 from strandline.tables.page_cache import KEPT_ROWS, PageCache, Remembered
 from strandline.tables.page_files import PageFiles, files_of_table, query_over
 from strandline.tables.page_update import TableInstaller
@@ -75,6 +75,7 @@ from strandline.tables.schema import (
     STORED,
     VIEWS,
     WHAT_IFS,
+    Column,
     TableSchema,
     holds,
     is_of_views,
@@ -104,6 +105,7 @@ __all__ = [
     "VIEWS",
     "WHAT_IFS",
     "Assignments",
+    "Column",
     "Columns",
     "Delta",
     "Expected",
@@ -111,6 +113,7 @@ __all__ = [
     "IntegerKeys",
     "KeyBounds",
     "Limits",
+    "OpenedPage",
     "PageCache",
     "PageFiles",
     "Query",

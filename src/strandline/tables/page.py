@@ -9,7 +9,7 @@ is decided by `page_writer`.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,12 +52,12 @@ def encode_page(table: pa.Table, schema: TableSchema) -> bytes:
 
 def replace_columns(data: bytes, values: pa.Table, schema: TableSchema) -> bytes | None:
     """A base page with other values in some columns; None where it does not hold these in the types of the table."""
-    held = _opened(data).schema_arrow
+    held = OpenedPage(data, schema).held
     names = _names_by_id(held)
     chosen = [schema.file_schema.field(name) for name in values.column_names]
     fields = [field.with_name(names.get(schema.column(field.name).id, "")) for field in chosen]
     columns = _encode(pa.Table.from_arrays(values.columns, schema=pa.schema(fields)))
-    written = _opened(columns).schema_arrow
+    written = OpenedPage(columns, schema).held
     is_held = all(f.name in held.names and f.equals(held.field(f.name), check_metadata=True) for f in written)
     return with_columns(data, columns) if is_held else None
 
@@ -72,14 +72,12 @@ def decode_page(data: bytes, schema: TableSchema, columns: Sequence[str] | None 
 
     `columns` chooses among the table's columns; `_row` and `_deleted` come in any case.
     """
-    file = _opened(data)
+    page = OpenedPage(data, schema)
     chosen = [c for c in schema.columns if columns is None or c.name in columns]
-    first_row = (file.metadata.metadata or {}).get(FIRST_ROW)
-    if first_row is None:
-        return _read(file, chosen, [name for name in (ROW, DELETED) if name in file.schema_arrow.names])
-    rows = np.arange(int(first_row), int(first_row) + file.metadata.num_rows, dtype=np.int64)
-    numbered = {ROW: pa.chunked_array([pa.array(rows)])}
-    return pa.table(numbered | _columns(file, chosen, []))
+    if page.first is None:
+        return pa.table(page.read(chosen, page.marks))
+    rows = np.arange(page.first, page.first + page.rows, dtype=np.int64)
+    return pa.table({ROW: pa.chunked_array([pa.array(rows)]), **page.read(chosen)})
 
 
 @dataclass(frozen=True)
@@ -94,67 +92,87 @@ class Columns:
     fresh: bool = False
 
 
-def decode_columns(data: bytes, schema: TableSchema, columns: Sequence[str]) -> Columns:
-    """Chosen columns of a base page, and row numbers as far as the page does not say what they are."""
-    file = _opened(data)
-    first_row = (file.metadata.metadata or {}).get(FIRST_ROW)
-    table = _read(file, [schema.column(name) for name in columns], [ROW] if first_row is None else [])
-    return Columns(table, None if first_row is None else int(first_row), fresh=True)
+class OpenedPage:
+    """A page whose columns are decoded when they are asked for, for the caller alone."""
 
+    def __init__(self, data: bytes, schema: TableSchema) -> None:
+        try:
+            self._file = pq.ParquetFile(pa.BufferReader(data))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise _damaged(error) from None
+        self._schema = schema
+        self.held = self._file.schema_arrow
+        self._ids = _names_by_id(self.held)
+        first_row = (self._file.metadata.metadata or {}).get(FIRST_ROW)
+        self.first = None if first_row is None else int(first_row)
+        """The first row number, where they are consecutive."""
+        self.rows: int = self._file.metadata.num_rows
 
-def _opened(data: bytes) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(pa.BufferReader(data))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise _damaged(error) from None
+    @property
+    def marks(self) -> list[str]:
+        """Which columns it has that users don't see."""
+        return [name for name in (ROW, DELETED) if name in self.held.names]
 
+    def columns(self, names: Sequence[str]) -> Columns:
+        """Chosen columns of a base page, and row numbers as far as the page does not say what they are."""
+        chosen = [self._schema.column(name) for name in names]
+        return Columns(pa.table(self.read(chosen, [ROW] if self.first is None else [])), self.first, fresh=True)
 
-def _read(file: pq.ParquetFile, chosen: Sequence[Column], marks: Sequence[str]) -> pa.Table:
-    """Columns in the table's present shape, between `_row` and `_deleted` when these are among the marks."""
-    return pa.table(_columns(file, chosen, marks))
+    def select(self, names: Sequence[str]) -> pa.Table:
+        """Chosen columns alone."""
+        return pa.table(self.read([self._schema.column(name) for name in names]))
 
+    def constants(self, names: Sequence[str]) -> dict[str, int]:
+        """Which columns of integers hold one value all over, as far as the page tells it without being read."""
+        held = {self._ids.get(self._schema.column(name).id, ""): name for name in names}
+        return {held[name]: value for name, value in self._repeating(held).items()}
 
-def _columns(file: pq.ParquetFile, chosen: Sequence[Column], marks: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-    held = file.schema_arrow
-    ids = _names_by_id(held)
-    wanted = [ids[c.id] for c in chosen if c.id in ids]
-    rows = file.metadata.num_rows
-    integers = [name for name in wanted if pt.is_integer(held.field(name).type)] if rows > SMALL_PAGE else []
-    same = _repeating(file.metadata, integers)
-    try:
-        table = file.read(columns=[*marks, *(name for name in wanted if name not in same)], use_threads=False)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise _damaged(error) from None
-    columns = {name: table.column(name) for name in marks if name == ROW}
-    for column in chosen:
-        name = ids.get(column.id)
-        if name in same:
-            repeated = pa.repeat(pa.scalar(same[name], held.field(name).type), rows)
-            columns[column.name] = _as(pa.chunked_array([repeated]), column.type)
-        elif name is not None:
-            columns[column.name] = _as(table.column(name), column.type)
-        else:
-            columns[column.name] = _repeated(column.default, column.type, rows)
-    return columns | {name: table.column(name) for name in marks if name == DELETED}
+    def read(self, chosen: Sequence[Column], marks: Sequence[str] = ()) -> dict[str, pa.ChunkedArray]:
+        """Columns in the table's present shape, between `_row` and `_deleted` when these are among the marks."""
+        held, ids = self.held, self._ids
+        wanted = [ids[c.id] for c in chosen if c.id in ids]
+        same = self._repeating(wanted)
+        try:
+            read = [*marks, *(name for name in wanted if name not in same)]
+            table = self._file.read(columns=read, use_threads=False)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise _damaged(error) from None
+        columns = {name: table.column(name) for name in marks if name == ROW}
+        for column in chosen:
+            name = ids.get(column.id)
+            if name is None:
+                columns[column.name] = _repeated(column.default, column.type, self.rows)
+            elif name in same:
+                repeated = pa.repeat(pa.scalar(same[name], held.field(name).type), self.rows)
+                columns[column.name] = _as(pa.chunked_array([repeated]), column.type)
+            else:
+                columns[column.name] = _as(table.column(name), column.type)
+        return columns | {name: table.column(name) for name in marks if name == DELETED}
+
+    def _repeating(self, names: Iterable[str]) -> dict[str, int]:
+        """Columns of integers that hold one value all over, by the statistics of the page: they need not be read."""
+        integers = [name for name in names if name in self._chunks and pt.is_integer(self.held.field(name).type)]
+        values: dict[str, int] = {}
+        for name in integers:
+            known = self._chunks[name].statistics
+            if known is not None and known.has_min_max and known.null_count == 0 and known.min == known.max:
+                values[name] = known.min
+        return values
+
+    @cached_property
+    def _chunks(self) -> dict[str, pq.ColumnChunkMetaData]:
+        """What the page tells of its columns, where it has one row group; of a small one nothing is asked."""
+        facts = self._file.metadata
+        if facts.num_row_groups != 1 or self.rows <= SMALL_PAGE:
+            return {}
+        group = facts.row_group(0)
+        columns = (group.column(number) for number in range(group.num_columns))
+        return {column.path_in_schema: column for column in columns}
 
 
 def _names_by_id(held: pa.Schema) -> dict[int, str]:
     """What the columns of a page are called in it."""
     return {int((f.metadata or {}).get(FIELD_ID, b"-1")): f.name for f in held if f.name not in (ROW, DELETED)}
-
-
-def _repeating(facts: pq.FileMetaData, integers: Sequence[str]) -> dict[str | None, int]:
-    """Columns of integers that hold one value all over, by the statistics of the page: they need not be read."""
-    values: dict[str | None, int] = {}
-    if not integers or facts.num_row_groups != 1:
-        return values
-    group = facts.row_group(0)
-    places = {group.column(number).path_in_schema: number for number in range(group.num_columns)}
-    for name in integers:
-        known = group.column(places[name]).statistics
-        if known is not None and known.has_min_max and known.null_count == 0 and known.min == known.max:
-            values[name] = known.min
-    return values
 
 
 def _damaged(error: Exception) -> Damaged:

@@ -14,11 +14,10 @@ from strandline.engine import machine_memory, parallel
 from strandline.pages import Entry, PageRef
 from strandline.tables.page import (
     BasePage,
-    Columns,
+    OpenedPage,
     Overlay,
     PageContents,
     base_of,
-    decode_columns,
     decode_page,
     live_base,
     overlay_of,
@@ -157,13 +156,15 @@ class PageCache:
         base = self._part(ref, schema, read, columns)
         return PageContents(base, None if entry.overlay is None else self.overlay(entry.overlay, schema, read))
 
-    def columns(self, entry: Entry, schema: TableSchema, read: Read, columns: Sequence[str]) -> Columns | None:
-        """Columns of a live entry decoded for the caller alone; None when it is kept already, or has an overlay."""
+    def opened_page(self, entry: Entry, schema: TableSchema, read: Read) -> OpenedPage | None:
+        """The page of a live entry, to be decoded for the caller alone; None when it is kept already, or has an
+        overlay.
+        """
         ref = live_base(entry)
         if entry.overlay is not None or self._recall(ref, schema) is not None:
             return None
         self.opened += 1
-        return decode_columns(read(ref), schema, columns)
+        return OpenedPage(read(ref), schema)
 
     def verify(self, refs: Sequence[PageRef], read: Read) -> None:
         """Read pages once for all of this process: `read` compares them with their checksums."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 from strandline.engine import parallel
 from strandline.pages import UNBORN, Draft, Entry, LogicalPage, TableId
 from strandline.tables.keys import encode_keys, provisional_start
-from strandline.tables.page import decode_columns, live_base, replace_columns
+from strandline.tables.page import OpenedPage, live_base, replace_columns
 from strandline.tables.page_update import split_by_page
 from strandline.tables.page_writer import (
     BULK_BYTES,
@@ -127,7 +127,7 @@ def _with_columns_set(page: MarkedPage, schema: TableSchema, io: PageIO, assigne
         return None
     data = io.read(live_base(entry))
     old = assigned.columns if page.chosen is not None else ()
-    rows = decode_columns(data, schema, [*{*assigned.reads(schema), *old}]).table
+    rows = OpenedPage(data, schema).columns([*{*assigned.reads(schema), *old}]).table
     chosen = rows if page.chosen is None else rows.filter(pa.array(page.chosen))
     made = assigned.made(chosen, schema)
     values = made if page.chosen is None else _with_columns(rows, made, assigned.columns, page.chosen)

@@ -26,7 +26,7 @@ from strandline.pages import Entry, Objects, PageRef, PageSnapshot, ReadView, Ta
 from strandline.relations import Bounds, Relation, Scan, Split, moment, read_scan, register_reader
 from strandline.storage import LocalStorage, ObjectStorage, OverlayStorage, Storage, open_storage
 from strandline.tables.keys import decode_first
-from strandline.tables.page import Columns, Overlay, PageContents, live_base
+from strandline.tables.page import Columns, OpenedPage, Overlay, PageContents, live_base
 from strandline.tables.page_cache import PageCache
 from strandline.tables.predicates import ALL, KeyBounds, TableExpression, check_params, key_bounds
 from strandline.tables.schema import ROW, TableSchema
@@ -198,11 +198,15 @@ class TableReader:
         """Compare the base pages of entries with their checksums, unless this process has done so before."""
         self._cache.verify([live_base(entry) for entry in entries], self.view.read)
 
+    def opened(self, entry: Entry) -> OpenedPage | None:
+        """A page of which columns are to be decoded as they are wanted; None where it has to be read as a whole."""
+        return self._cache.opened_page(entry, self.schema, self.view.read)
+
     def columns_of(self, entry: Entry, wanted: Sequence[str]) -> Columns:
         """Columns of all rows of one page, which is decoded only that far and not kept, whatever its size."""
-        decoded = self._cache.columns(entry, self.schema, self.view.read, wanted)
-        if decoded is not None:
-            return decoded
+        page = self.opened(entry)
+        if page is not None:
+            return page.columns(wanted)
         contents = self._cache.chosen(entry, self.schema, self.view.read, (*wanted, *self.schema.order))
         return Columns(contents.table.select([ROW, *wanted]))
 

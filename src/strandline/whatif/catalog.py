@@ -71,7 +71,8 @@ class WhatIfDefinition:
     """One what-if: `below` is None on the table itself. `columns` leads from the table's column ids to D's columns.
 
     `shapes` lists the columns that rows were signed with, the present ones last. States before `purged` are gone.
-    `indexed` says that the ids of all of D are kept beside it.
+    `indexed` says that the ids of all of D are kept beside it. `since` is a commit before the first that wrote to D;
+    what-ifs of releases whose D does not tell the columns that changed have none.
     """
 
     name: str
@@ -82,6 +83,7 @@ class WhatIfDefinition:
     shapes: tuple[SignedShape, ...]
     purged: int = 0
     indexed: bool = False
+    since: int | None = None
 
     @property
     def differential(self) -> str:
@@ -93,6 +95,7 @@ class WhatIfDefinition:
             "columns": {str(number): name for number, name in self.columns.items()},
             "shapes": [list(one.types) for one in self.shapes],
             "types": [one.encoded_types for one in self.shapes],
+            "since": self.since,
         }
         return {
             "name": self.name,
@@ -111,9 +114,8 @@ class WhatIfDefinition:
         types = shape.get("types", [None] * len(shape["shapes"]))
         shapes = tuple(SignedShape.decoded(*each) for each in zip(shape["shapes"], types, strict=True))
         table = TableId(row["table"])
-        return WhatIfDefinition(
-            row["name"], row["below"], row["level"], table, columns, shapes, row["purged"], row["indexed"]
-        )
+        facts = row["name"], row["below"], row["level"], table, columns, shapes, row["purged"], row["indexed"]
+        return WhatIfDefinition(*facts, shape.get("since"))
 
     def reshaped(self, schema: TableSchema) -> WhatIfDefinition:
         """The definition once D has a column for each of the table's, in the table's type."""
@@ -129,9 +131,10 @@ class WhatIfDefinition:
         return all(column.id in known and known[column.id] in (None, column.type) for column in schema.columns)
 
 
-def define(name: str, below: str | None, level: int, table: TableId, schema: TableSchema) -> WhatIfDefinition:
-    """A new what-if."""
-    return WhatIfDefinition(name, below, level, table, {}, ()).reshaped(schema)
+def define(name: str, on: WhatIfChain, since: int) -> WhatIfDefinition:
+    """A new what-if on another, or on a table, made by who sees that commit."""
+    below = on.top.name if on.definitions else None
+    return WhatIfDefinition(name, below, on.level + 1, on.table.domain, {}, (), since=since).reshaped(on.schema)
 
 
 @dataclass(frozen=True)

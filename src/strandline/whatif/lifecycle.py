@@ -45,8 +45,7 @@ def new_what_if(home: WhatIfHost, name: str, on: str) -> None:
         chain = _base(transaction, on)
         transaction.inner.lock_table(chain.table.domain, Mode.IS)
         transaction.footprint().tables.add(chain.table.domain)
-        below = on if chain.definitions else None
-        made = define(name, below, chain.level + 1, chain.table.domain, chain.schema)
+        made = define(name, chain, transaction.scan)
         schema = chain.schema
         data = pa.schema([pa.field(made.columns[c.id], c.type) for c in schema.columns])
         if transaction.view.find_domain(CATALOG) is None:

@@ -51,7 +51,7 @@ from strandline.whatif.tuples import (
     signatures,
     valid,
 )
-from strandline.whatif.visibility import Tuples
+from strandline.whatif.visibility import ORIGINS, Tuples
 from strandline.whatif.writes import DifferentialWriter, close, uncovered
 
 NOTED_KEYS = 100_000
@@ -241,10 +241,7 @@ def _into_what_if(below: OpenWhatIf, comparison: LevelComparison, effects: Merge
     after = pa.concat_tables([effects.rows, effects.inserted])
     leaving = Tuples(
         effects.before,
-        *(
-            np.concatenate([getattr(effects.updated, field), getattr(effects.deleted, field)])
-            for field in ("level", "tupnum", "physlevel", "source")
-        ),
+        *(np.concatenate([getattr(effects.updated, field), getattr(effects.deleted, field)]) for field in ORIGINS),
     )
     update = DifferentialWriter(below)
     update.delete(effects.deleted, own)

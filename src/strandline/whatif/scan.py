@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -47,9 +48,9 @@ from strandline.values import no_rows
 from strandline.whatif.catalog import WhatIfChain, WhatIfDefinition, chain_of
 from strandline.whatif.placement import cuts, place_of
 from strandline.whatif.tuple_reader import TupleReader, parallel_if_large
-from strandline.whatif.tuples import PLACE
-from strandline.whatif.visibility import DifferentialRelation, Tuples, VisibleTuples, visible_tuples
-from strandline.whatif.visible_rows import visible_rows
+from strandline.whatif.tuples import PLACE, bits_of
+from strandline.whatif.visibility import ORIGINS, DifferentialRelation, Tuples, VisibleTuples, visible_tuples
+from strandline.whatif.visible_rows import interleaved_rows, rows_in_place
 
 
 @dataclass(frozen=True)
@@ -91,18 +92,41 @@ class ReadPlan:
         self.names = names
         self._bounds = bounds
         self._span = span
-        levels = [
-            reader.differential(definition).tuples(names, bounds, plain=plain)
-            for definition in reader.chain.definitions
-        ]
-        self.levels = levels if span is None else [_within(level, span) for level in levels]
-        """What was read of each differential relation, highest level first."""
+        pages = reader.base_pages(bounds)
+        self._pages = [page for page in pages if span is None or span.holds(page[0])]
+        differentials = (reader.differential(definition) for definition in reader.chain.definitions)
+        self._placed = [one.placed(names, bounds, plain=plain) for one in differentials]
+        self._chosen = self._changed() if plain else names
+        self.levels = self._read(self._chosen)
+        """What was read of each differential relation, highest level first: of a plain read no columns that all tuples
+        have as the base has them. Where these don't replace rows in place, `whole_levels` has all columns.
+        """
+
+    @cached_property
+    def whole_levels(self) -> list[DifferentialRelation]:
+        return self.levels if self._chosen == self.names else self._read(self.names)
+
+    def _read(self, names: list[str]) -> list[DifferentialRelation]:
+        levels = [placed.relation(names) for placed in self._placed]
+        return levels if self._span is None else [_within(level, self._span) for level in levels]
+
+    def _changed(self) -> list[str]:
+        """The columns in which some tuple may differ from the row of the base that it replaces.
+
+        A tuple of any level was made of that row as it was at some state since the lowest what-if was made. So it knows
+        what the row is now if the row's page has not changed from that commit on, up to the state that is shown.
+        """
+        reader, definitions = self._reader, self._reader.chain.definitions
+        since = definitions[-1].since if definitions else None
+        unchanged = since is not None and reader.base_view.state == reader.view.state
+        if since is None or not unchanged or any(entry.changed > since for _, entry in self._pages):
+            return self.names
+        changed = reduce(or_, (placed.changed for placed in self._placed), 0)
+        return [name for name in self.names if bits_of([reader.schema.column(name)]) & changed]
 
     @cached_property
     def ranges(self) -> list[ReadRange]:
-        pages = list(self._reader.base_pages(self._bounds))
-        if self._span is not None:
-            pages = [page for page in pages if self._span.holds(page[0])]
+        pages = self._pages
         separators = [separator for separator, _ in pages[1:]]
         ends = [[0, *cuts(level.rows.column(PLACE), separators), len(level.rows)] for level in self.levels]
         ranges = []
@@ -119,9 +143,10 @@ class ReadPlan:
         tuples = sum(len(level.rows) for level in self.levels)
         return tuples + sum(part.entry.rows for part in self.ranges if part.entry)
 
-    def differentials(self, part: ReadRange) -> list[DifferentialRelation]:
-        """The tuples of each level that are placed in a range."""
-        return [level.part(start, end) for level, (start, end) in zip(self.levels, part.stretches, strict=True)]
+    def differentials(self, part: ReadRange, *, whole: bool = True) -> list[DifferentialRelation]:
+        """The tuples of each level that are placed in a range, with all columns or with those that were read first."""
+        levels = self.whole_levels if whole else self.levels
+        return [level.part(start, end) for level, (start, end) in zip(levels, part.stretches, strict=True)]
 
     def base_rows(self, part: ReadRange) -> pa.Table:
         """The rows of the base in a range, with their numbers."""
@@ -229,8 +254,10 @@ class WhatIfReader:
         shown = list(dict.fromkeys([*wanted, *(condition.condition.columns if condition is not None else ())]))
 
         def read(part: ReadRange) -> pa.Table:
-            differentials, base = plan.differentials(part), plan.base_columns(part)
-            rows = visible_rows(differentials, base, self.schema.key, shown, self.scan)
+            base, key = plan.base_columns(part), self.schema.key
+            rows = rows_in_place(plan.differentials(part, whole=False), base, key, shown, self.scan)
+            if rows is None:
+                rows = interleaved_rows(plan.differentials(part), base, key, shown, self.scan)
             if condition is not None:
                 rows = rows.filter(pa.array(condition.mask(rows)))
             return pa.Table.from_arrays(rows.select(wanted).columns, schema=schema)
@@ -250,7 +277,8 @@ class WhatIfReader:
 
     def tuples(self, definition: WhatIfDefinition) -> pa.Table:
         """All tuples of a differential relation, its data under the table's names."""
-        return self.differential(definition).tuples([*self.schema.names], ALL).rows
+        names = [*self.schema.names]
+        return self.differential(definition).placed(names, ALL).relation(names).rows
 
     def _select(self, plan: ReadPlan, part: ReadRange, condition: TableExpression | None) -> VisibleTuples:
         shown = visible_tuples(plan.differentials(part), plan.base_rows(part), self.schema.key, self.scan)
@@ -265,7 +293,7 @@ class WhatIfReader:
     def _empty(self, names: list[str]) -> Tuples:
         nothing = np.empty(0, dtype=np.int64)
         rows = no_rows(pa.schema([self.schema.row_schema.field(name) for name in names]))
-        return Tuples(rows, nothing, nothing, nothing, nothing)
+        return Tuples(rows, *(nothing for _ in ORIGINS))
 
     def differential(self, definition: WhatIfDefinition) -> TupleReader:
         """One of its differential relations."""
@@ -333,10 +361,7 @@ def _joined(parts: Sequence[Tuples], empty: Tuples) -> Tuples:
     names = empty.rows.column_names
     return Tuples(
         pa.concat_tables([tuples.rows.select(names) for tuples in held]),
-        *(
-            np.concatenate([getattr(tuples, field) for tuples in held])
-            for field in ("level", "tupnum", "physlevel", "source")
-        ),
+        *(np.concatenate([getattr(tuples, field) for tuples in held]) for field in ORIGINS),
     )
 
 

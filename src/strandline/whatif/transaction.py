@@ -49,7 +49,18 @@ from strandline.whatif.seen_ids import SeenIds
 from strandline.whatif.tuple_reader import KEY as IDS_KEY
 from strandline.whatif.tuple_reader import SCHEMA as IDS_SCHEMA
 from strandline.whatif.tuple_reader import write_ids
-from strandline.whatif.tuples import KEY, MAXDATE, MINDATE, PLACE, STORED, UNDATED, constant, constant_value, numbers
+from strandline.whatif.tuples import (
+    CHANGED,
+    KEY,
+    MAXDATE,
+    MINDATE,
+    PLACE,
+    STORED,
+    UNDATED,
+    constant,
+    constant_value,
+    numbers,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -230,7 +241,9 @@ class OpenWhatIf:
         count = len(next(iter(own.values())))
         stored = {self.definition.columns[column.id]: column.name for column in self.schema.columns}
         columns = []
-        named = {STORED[name]: column for name, column in own.items()}
+        # D of an older release has no column for what changed, and may have one of the table's under its name.
+        lacking = () if self.definition.since is not None else (CHANGED,)
+        named = {STORED[name]: column for name, column in own.items() if name not in lacking}
         for field in schema:
             if field.name in named:
                 columns.append(named[field.name])

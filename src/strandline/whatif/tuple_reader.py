@@ -9,6 +9,9 @@ into chunks, so that an update writes only the chunks whose ids it adds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_, or_
 from typing import TypeVar
 
 import numpy as np
@@ -18,25 +21,29 @@ import pyarrow.types as pt
 from strandline.engine import parallel
 from strandline.pages import Entry, ReadView
 from strandline.storage import cached_property
-from strandline.tables import ALL, KeyBounds, PageCache, TableReader, TableSchema, TableTransaction
+from strandline.tables import ALL, KeyBounds, OpenedPage, PageCache, TableReader, TableSchema, TableTransaction
 from strandline.values import no_rows
 from strandline.whatif.catalog import IDS, WhatIfDefinition, in_table_shape
 from strandline.whatif.placement import place_bounds
 from strandline.whatif.seen_ids import Bits, IdSet, SeenIds
 from strandline.whatif.tuples import (
+    ANY,
+    CHANGED,
     LEVEL,
     MAXDATE,
     MINDATE,
     OWN,
+    OWN_FIELDS,
     PLACE,
     SIGNATURE,
     STORED,
     TUPNUM,
     TYPE,
     Numbers,
+    constant,
     numbers,
 )
-from strandline.whatif.visibility import DifferentialRelation, TupleFields, ids_of, uniform_fields
+from strandline.whatif.visibility import DifferentialRelation, TupleFields, ids_of
 
 CHUNK = 1 << 19
 """How many numbers one bitmap covers: 64 KiB."""
@@ -99,12 +106,15 @@ def _row(
 FEW_ROWS = 16_384
 """Fewer rows are read by one thread."""
 
-KEPT_TUPLES = 32_768
+KEPT_TUPLES = 8_192
 """A read of more tuples decodes only the columns that it wants, and does not keep them."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 _ID_COLUMNS = (LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE)
+_CONSTANTS = (LEVEL, MINDATE, MAXDATE, TYPE, CHANGED)
+"""D's own columns that most updates leave the same in all tuples."""
+_TYPES = {field.name: field.type for field in OWN_FIELDS}
 _NONE = SeenIds()
 
 
@@ -115,43 +125,19 @@ class TupleReader:
         self, definition: WhatIfDefinition, schema: TableSchema, view: ReadView, cache: PageCache, scan: int
     ) -> None:
         self.definition = definition
-        self._schema = schema
+        self.schema = schema
         self._view = view
         self._cache = cache
         self._scan = scan
 
-    def tuples(self, names: list[str], bounds: KeyBounds, *, plain: bool = False) -> DifferentialRelation:
-        """The tuples that are placed within bounds, or around them, and the ids of all.
-
-        With `plain` they have no signatures, and DELETEs and FORWARDs may have keys.
+    def placed(self, names: Sequence[str], bounds: KeyBounds, *, plain: bool = False) -> PlacedTuples:
+        """The tuples that are placed within bounds, or around them, and the ids of all; `names` are columns of the
+        table that may be wanted. With `plain` they have no signatures, and DELETEs and FORWARDs may have keys.
         """
-        own = [name for name in OWN if not plain or name != SIGNATURE]
-        placed = self._placed_key(names) if plain else None
-        wanted = [*(STORED[name] for name in own), *self._stored([name for name in names if name != placed])]
         entries, whole = self.entries(bounds)
-        size = sum(entry.rows for entry in entries)
+        own = tuple(name for name in self._own if not plain or name != SIGNATURE)
         # Without a key a tuple never changes its place, so what hides it stands in the same range.
-        local = whole or not self._schema.key
-
-        def read(entry: Entry) -> tuple[pa.Table, TupleFields, SeenIds]:
-            rows = self._page(entry, wanted, size)
-            fields = self._fields(rows)
-            return rows, fields, ids_of(self.definition.level, fields, self._scan) if local else _NONE
-
-        parts = parallel_if_large(read, entries, size)
-        schema = pa.schema([self._table.schema.row_schema.field(name) for name in wanted])
-        rows = pa.concat_tables([no_rows(schema), *(part for part, _, _ in parts)])
-        data = {name: rows.column(stored) for name, stored in zip(own, wanted, strict=False)}
-        if placed is not None:
-            data[placed] = data[PLACE].cast(self._schema.column(placed).type, safe=False)
-        rest = [name for name in names if name != placed]
-        held = in_table_shape(rows.select(wanted[len(own) :]), self.definition, self._schema, rest)
-        data |= dict(zip(rest, held.columns, strict=True))
-        ids = SeenIds.united([part for _, _, part in parts]) if local else self.ids
-        both = pa.table({name: data[name] for name in (*own, *names)})
-        return DifferentialRelation(
-            self.definition.level, both, ids, uniform=uniform_fields([part for _, part, _ in parts])
-        )
+        return PlacedTuples(self, own, self._opened(entries, own, names), whole or not self.schema.key)
 
     @cached_property
     def ids(self) -> SeenIds:
@@ -159,8 +145,7 @@ class TupleReader:
         if self.definition.indexed and self._scan >= int(self._view.commit):
             return indexed_ids(self._view, self._cache, self.definition)
         entries, _ = self.entries(ALL)
-        size = sum(entry.rows for entry in entries)
-        return SeenIds.united(parallel_if_large(lambda entry: self._ids_on(entry, size), entries, size))
+        return PlacedTuples(self, _ID_COLUMNS, self._opened(entries, _ID_COLUMNS, ()), True).relation(()).ids
 
     def entries(self, bounds: KeyBounds) -> tuple[list[Entry], bool]:
         """The pages with tuples placed within bounds, and whether these are all of its pages."""
@@ -185,33 +170,126 @@ class TupleReader:
     def _table(self) -> TableReader:
         return TableReader(self._view, self.definition.differential, self._cache)
 
-    def _stored(self, names: Sequence[str]) -> list[str]:
+    @property
+    def _own(self) -> Sequence[str]:
+        """Which of D's own columns it has."""
+        return [name for name in OWN if name != CHANGED or self.definition.since is not None]
+
+    def stored(self, names: Sequence[str]) -> list[str]:
         """Its columns for some of the table's; a column that came later may have none yet."""
-        numbers = [self._schema.column(name).id for name in names]
+        numbers = [self.schema.column(name).id for name in names]
         known = {*self._table.schema.names}
         held = [self.definition.columns[number] for number in numbers if number in self.definition.columns]
         return [name for name in held if name in known]
 
-    def _placed_key(self, names: Sequence[str]) -> str | None:
-        """The key column whose values are the places of rows."""
-        key = self._schema.key
-        if len(key) != 1 or key[0] not in names or not pt.is_signed_integer(self._schema.column(key[0]).type):
-            return None
-        return key[0]
+    def types(self, stored: Sequence[str]) -> pa.Schema:
+        """Its columns of these names in the store."""
+        return pa.schema([self._table.schema.row_schema.field(name) for name in stored])
 
-    def _page(self, entry: Entry, wanted: Sequence[str], size: int) -> pa.Table:
-        """Columns of a page, of a read that takes `size` tuples."""
-        if size > KEPT_TUPLES:
-            return self._table.columns_of(entry, wanted).table.select(list(wanted))
-        return self._table.rows(entry, wanted, None, ALL)
+    def ids_among(self, rows: pa.Table, constants: Mapping[str, int]) -> SeenIds:
+        """The ids that some of its tuples make seen, of which columns of one value all over are known."""
+        columns = (
+            np.broadcast_to(np.int64(constants[name]), len(rows)) if name in constants else numbers(rows, STORED[name])
+            for name in _ID_COLUMNS
+        )
+        return ids_of(self.definition.level, TupleFields(*columns), self._scan)
 
-    def _ids_on(self, entry: Entry, size: int) -> SeenIds:
-        """The ids that the tuples of a page make seen."""
-        rows = self._page(entry, [STORED[name] for name in _ID_COLUMNS], size)
-        return ids_of(self.definition.level, self._fields(rows), self._scan)
+    def _opened(self, entries: Sequence[Entry], own: Sequence[str], names: Sequence[str]) -> list[_TuplePage]:
+        """Pages of a read that may want these columns of D and of the table."""
+        size = sum(entry.rows for entry in entries)
+        wanted = [*(STORED[name] for name in own), *self.stored(names)]
 
-    def _fields(self, rows: pa.Table) -> TupleFields:
-        return TupleFields(*(numbers(rows, STORED[name]) for name in _ID_COLUMNS))
+        def opened(entry: Entry) -> _TuplePage:
+            page = self._table.opened(entry) if size > KEPT_TUPLES else None
+            if page is None:
+                return _TuplePage(entry.rows, self._table.rows(entry, wanted, None, ALL), {})
+            known = page.constants([STORED[name] for name in own if name in _CONSTANTS])
+            return _TuplePage(entry.rows, page, {name: known[STORED[name]] for name in own if STORED[name] in known})
+
+        return parallel_if_large(opened, entries, size)
+
+
+@dataclass(frozen=True)
+class _TuplePage:
+    """A page of D, decoded or not, and which of D's own columns are known to hold one value all over."""
+
+    size: int
+    source: OpenedPage | pa.Table
+    constants: Mapping[str, int]
+
+    @property
+    def changed(self) -> int:
+        """The columns in which some of the tuples may differ from the rows of the base that they stand for."""
+        if CHANGED in self.constants:
+            return self.constants[CHANGED]
+        return int(np.bitwise_or.reduce(np.asarray(_known(self.source.select([STORED[CHANGED]]).column(0)))))
+
+
+@dataclass(frozen=True)
+class PlacedTuples:
+    """Tuples of one differential relation, with some of D's own columns, and those of the table's that are wanted.
+
+    `local`: the ids that count for them are those of these very tuples.
+    """
+
+    reader: TupleReader
+    own: tuple[str, ...]
+    pages: Sequence[_TuplePage]
+    local: bool
+
+    @property
+    def changed(self) -> int:
+        """The columns in which some of them may differ from the rows of the base that they stand for."""
+        if self.reader.definition.since is None:
+            return ANY
+        return reduce(or_, (page.changed for page in self.pages), 0)
+
+    def relation(self, names: Sequence[str]) -> DifferentialRelation:
+        """The tuples with columns of the table."""
+        reader, schema = self.reader, self.reader.schema
+        placed = None if SIGNATURE in self.own else _placed_key(names, schema)
+        rest = [name for name in names if name != placed]
+        same = dict(reduce(and_, (page.constants.items() for page in self.pages))) if self.pages else {}
+        own, stored = [name for name in self.own if name not in same], reader.stored(rest)
+        wanted = [*(STORED[name] for name in own), *stored]
+        size = sum(page.size for page in self.pages)
+
+        def read(page: _TuplePage) -> tuple[pa.Table, SeenIds]:
+            rows = page.source.select(wanted)
+            return rows, reader.ids_among(rows, same) if self.local else _NONE
+
+        parts = parallel_if_large(read, self.pages, size)
+        rows = pa.concat_tables([no_rows(reader.types(wanted)), *(part for part, _ in parts)])
+        columns = {name: rows.column(STORED[name]) for name in own}
+        if CHANGED in columns:
+            columns[CHANGED] = _known(columns[CHANGED])
+        elif CHANGED not in same:
+            same[CHANGED] = ANY
+        if SIGNATURE in self.own:  # who changes tuples needs them whole
+            columns |= {name: constant(value, _TYPES[name], size) for name, value in same.items()}
+        if placed is not None:
+            columns[placed] = columns[PLACE].cast(schema.column(placed).type, safe=False)
+        held = in_table_shape(rows.select(stored), reader.definition, schema, rest)
+        columns |= dict(zip(rest, held.columns, strict=True))
+        both = pa.table({name: columns[name] for name in (*OWN, *names) if name in columns})
+        ids = SeenIds.united([part for _, part in parts]) if self.local else reader.ids
+        relation = DifferentialRelation(reader.definition.level, both, ids, constants=same)
+        if {*same} >= {*_CONSTANTS}:
+            return replace(relation, uniform=TupleFields(*(np.full(1, same.get(name, 0)) for name in _ID_COLUMNS)))
+        return replace(relation, uniform=relation.fields.uniform)
+
+
+def _known(changed: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Which columns changed: a release that knew nothing of it left it null."""
+    return changed.fill_null(ANY) if changed.null_count else changed
+
+
+def _placed_key(names: Sequence[str], schema: TableSchema) -> str | None:
+    """The key column whose values are the places of rows."""
+    key = schema.key
+    if len(key) != 1 or key[0] not in names or not pt.is_signed_integer(schema.column(key[0]).type):
+        return None
+    return key[0]
 
 
 def parallel_if_large(function: Callable[[T], R], items: Sequence[T], rows: int) -> list[R]:

@@ -2,16 +2,17 @@
 
 D has the columns of the table at the bottom and the paper's five fields. `level` and `tupnum` are the TNAME of the
 tuple that a tuple of D replaces, deletes or is; at level 0 `tupnum` is the row number. A tuple is valid at a scan time
-from `mindate` (inclusive) to `maxdate` (exclusive); dates are commit numbers. Two hidden columns come beside them: the
-placement key, by which D is clustered like its base (section 4.4), and the signature of the row below that a REPLACE or
-DELETE affects, by which a merge finds out whether that row has changed since, without keeping it.
+from `mindate` (inclusive) to `maxdate` (exclusive); dates are commit numbers. Three hidden columns come beside them:
+the placement key, by which D is clustered like its base (section 4.4); the signature of the row below that a REPLACE or
+DELETE affects, by which a merge finds out whether that row has changed since, without keeping it; and which columns of
+a REPLACE may differ from the row of the base that it stands for, so that a read can leave the others alone.
 
 An update dates millions of tuples alike, so columns that hold one value all over share the memory of one short array.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.engine import parallel
+from strandline.tables import Column
 from strandline.values import row_signatures, scheme_of
 
 CHUNK_ROWS = 65_536
@@ -52,8 +54,8 @@ Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 _MARK = "\x1f"
-PLACE, LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE, SIGNATURE = (
-    _MARK + name for name in ("_place", "level", "tupnum", "mindate", "maxdate", "type", "_signature")
+PLACE, LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE, SIGNATURE, CHANGED = (
+    _MARK + name for name in ("_place", "level", "tupnum", "mindate", "maxdate", "type", "_signature", "_columns")
 )
 """D's own columns in memory, beside data columns that may have any name."""
 
@@ -64,6 +66,16 @@ UNDATED = -1
 """Stands for the number of the commit that is going to install a tuple."""
 
 SIGNATURE_BYTES = 16
+
+ANY = -1
+"""In `CHANGED`: any column may differ. Otherwise a bit is set for each column that may, by the column's id."""
+_BITS = 63
+
+
+def bits_of(columns: Iterable[Column]) -> int:
+    """These columns as `CHANGED` has them."""
+    ids = [column.id for column in columns]
+    return sum(1 << number for number in ids) if all(number < _BITS for number in ids) else ANY
 
 
 class Type(IntEnum):
@@ -83,6 +95,7 @@ OWN_FIELDS = (
     pa.field(MAXDATE, pa.int64()),
     pa.field(TYPE, pa.int8()),
     pa.field(SIGNATURE, pa.binary(SIGNATURE_BYTES)),
+    pa.field(CHANGED, pa.int64()),
 )
 OWN = tuple(field.name for field in OWN_FIELDS)
 STORED = {name: name.removeprefix(_MARK) for name in OWN}
@@ -126,6 +139,7 @@ def own_columns(
     tnames: tuple[int | Numbers, Numbers],
     kind: Type,
     signatures: pa.Array | None = None,
+    changed: int | Numbers = ANY,
 ) -> dict[str, pa.Array | pa.ChunkedArray]:
     """The fields of new tuples of one type (section 3.2.2); they get their `mindate` when they are installed."""
     count = len(places)
@@ -138,6 +152,7 @@ def own_columns(
         MAXDATE: constant(INFINITY, pa.int64(), count),
         TYPE: constant(int(kind), pa.int8(), count),
         SIGNATURE: constant(None, pa.binary(SIGNATURE_BYTES), count) if signatures is None else signatures,
+        CHANGED: constant(changed, pa.int64(), count) if isinstance(changed, int) else pa.array(changed),
     }
 
 

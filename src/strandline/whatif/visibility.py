@@ -11,8 +11,8 @@ counts here as it is seen from itself, so a tuple that is replaced further up st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from strandline.values import no_rows
 from strandline.whatif.placement import LEVEL_BITS, key_numbers
 from strandline.whatif.seen_ids import IdSet, SeenIds, seen
 from strandline.whatif.table_1 import ACCEPT, SEE, Lines, differential_lines
-from strandline.whatif.tuples import LEVEL, MAXDATE, MINDATE, TUPNUM, TYPE, Flags, Numbers, Type, numbers
+from strandline.whatif.tuples import CHANGED, LEVEL, MAXDATE, MINDATE, TUPNUM, TYPE, Flags, Numbers, Type, numbers
 
 Order = npt.NDArray[np.uint64]
 
@@ -43,14 +43,10 @@ class TupleFields:
     def uniform(self) -> TupleFields | None:
         """The first tuple alone, when all have its level, dates and type; else None. Most updates leave such tuples."""
         arrays = (self.level, self.mindate, self.maxdate, self.kinds)
-        if not len(self.tupnum) or any(array.min() != array.max() for array in arrays):
+        # An array without strides is one value that is said to stand everywhere.
+        if not len(self.tupnum) or any(array.strides[0] and array.min() != array.max() for array in arrays):
             return None
         return TupleFields(*(array[:1] for array in (self.level, self.tupnum, self.mindate, self.maxdate, self.kinds)))
-
-    @property
-    def facts(self) -> tuple[int, int, int, int]:
-        """The level, dates and type of the first tuple."""
-        return int(self.level[0]), int(self.mindate[0]), int(self.maxdate[0]), int(self.kinds[0])
 
     def valid(self, scan: int) -> Flags:
         """Which tuples are *newest* at a scan time: the fast test of section 4.2."""
@@ -67,37 +63,36 @@ class DifferentialRelation:
     ids: SeenIds
     first: int = 0
     """The position of the first of `rows` among all that were read."""
+    constants: Mapping[str, int] = field(default_factory=dict)
+    """Own columns of D that hold one value all over, and are not among those of `rows`."""
     uniform: TupleFields | None = None
-    """One tuple, when all are known to have its level, dates and type."""
+    """One tuple, whatever its number, when all are known to have its level, dates and type."""
 
     @cached_property
     def fields(self) -> TupleFields:
         """D's own columns, for computing."""
-        return TupleFields(*(numbers(self.rows, name) for name in (LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE)))
+        return TupleFields(*(self.numbers(name) for name in (LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE)))
 
-    @property
-    def tupnum(self) -> Numbers:
-        return numbers(self.rows, TUPNUM)
+    def numbers(self, name: str) -> Numbers:
+        """One of D's own columns."""
+        if name in self.constants:
+            return np.broadcast_to(np.int64(self.constants[name]), len(self.rows))
+        return numbers(self.rows, name)
 
     def part(self, start: int, end: int) -> DifferentialRelation:
         """Some of its tuples (the end is exclusive)."""
-        return DifferentialRelation(
-            self.level, self.rows.slice(start, end - start), self.ids, self.first + start, self.uniform
-        )
+        return replace(self, rows=self.rows.slice(start, end - start), first=self.first + start)
 
 
-def uniform_fields(parts: Sequence[TupleFields]) -> TupleFields | None:
-    """One tuple, when those of all parts have its level, dates and type; else None."""
-    firsts = [part.uniform for part in parts]
-    known = {None if first is None else first.facts for first in firsts}
-    return firsts[0] if len(known) == 1 else None
+ORIGINS = ("level", "tupnum", "physlevel", "source", "changed")
 
 
 @dataclass(frozen=True)
 class Tuples:
     """Tuples of a what-if: their rows, their TNAMEs, and where each stands.
 
-    `physlevel` is the level whose relation holds it, `source` its position among the rows read of that relation.
+    `physlevel` is the level whose relation holds it, `source` its position among the rows read of that relation,
+    `changed` tells the columns in which it may differ from the base's row.
     """
 
     rows: pa.Table
@@ -105,6 +100,7 @@ class Tuples:
     tupnum: Numbers
     physlevel: Numbers
     source: Numbers
+    changed: Numbers
 
     def __len__(self) -> int:
         return len(self.level)
@@ -122,6 +118,7 @@ class Tuples:
             self.tupnum[chosen],
             self.physlevel[chosen],
             self.source[chosen],
+            self.changed[chosen],
         )
 
 
@@ -176,7 +173,7 @@ def visible_tuples(
     kept = ~seen([level.ids for level in differentials], 0, row)
     if not any(len(level.rows) for level in differentials) and bool(kept.all()):
         zeros = np.zeros(len(row), dtype=np.int64)
-        whole = Tuples(base.select(data), zeros, row, zeros, np.arange(len(row)))
+        whole = Tuples(base.select(data), zeros, row, zeros, np.arange(len(row)), zeros)
         return VisibleTuples(whole, whole.take(zeros[:0]))
     candidates = valid_tuples(differentials, base, scan)
     placed = interleave(candidates, base, kept, key)
@@ -188,6 +185,7 @@ def visible_tuples(
             (candidates.tuples.tupnum, row),
             (candidates.tuples.physlevel, np.zeros(len(row), dtype=np.int64)),
             (candidates.tuples.source, np.arange(len(row))),
+            (candidates.tuples.changed, np.zeros(len(row), dtype=np.int64)),
         )
     ]
     whole = Tuples(both, *origins)
@@ -208,10 +206,11 @@ def valid_tuples(differentials: Sequence[DifferentialRelation], base: pa.Table, 
         held = relation.rows.select(data)
         rows.append(held if len(source) == len(held) else held.take(pa.array(source)))
         here = np.full(len(source), relation.level, dtype=np.int64)
-        parts.append(np.stack([fields.level[source], fields.tupnum[source], here, source + relation.first]))
+        changed = relation.numbers(CHANGED)[source]
+        parts.append(np.stack([fields.level[source], fields.tupnum[source], here, source + relation.first, changed]))
         accepted.append(ACCEPT[lines[source]])
         above.append(relation.ids)
-    origins = np.concatenate(parts, axis=1) if parts else np.empty((4, 0), dtype=np.int64)
+    origins = np.concatenate(parts, axis=1) if parts else np.empty((5, 0), dtype=np.int64)
     flags = np.concatenate(accepted) if accepted else np.empty(0, dtype=np.bool_)
     top = differentials[0].level if differentials else 0
     return ValidTuples(Tuples(pa.concat_tables(rows), *origins), flags, top)

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.tables import ROW, Columns
-from strandline.whatif.seen_ids import SeenIds, run_start, seen
-from strandline.whatif.tuples import Flags, Numbers, Type, numbers
+from strandline.whatif.seen_ids import run_start, seen
+from strandline.whatif.tuples import TUPNUM, Numbers, Type, numbers
 from strandline.whatif.visibility import DifferentialRelation, interleave, valid_tuples
 
 
@@ -100,13 +100,10 @@ Layer = tuple[Numbers, pa.Table]
 """Rows of the base that one level replaces, by their numbers or places in a page, and what stands there for it."""
 
 
-def visible_rows(
+def interleaved_rows(
     differentials: Sequence[DifferentialRelation], page: Columns, key: Sequence[str], columns: Sequence[str], scan: int
 ) -> pa.Table:
     """Columns of the tuples of one key range, as `visible_tuples` shows them, and in the same order."""
-    rows = _in_place(differentials, page, key, columns, scan)
-    if rows is not None:
-        return rows
     base = _numbered(page)
     gone = seen([level.ids for level in differentials], 0, numbers(base, ROW))
     theirs = base.select(list(columns))
@@ -121,18 +118,23 @@ def visible_rows(
     return pa.concat_tables([mine, theirs]).combine_chunks().take(pa.array(placed.order()))
 
 
-def _in_place(
+def rows_in_place(
     differentials: Sequence[DifferentialRelation], page: Columns, key: Sequence[str], columns: Sequence[str], scan: int
 ) -> pa.Table | None:
-    """The rows where nothing happens to the base but that levels replace rows, which keep their keys; else None."""
+    """The same where nothing happens to the base but that levels replace rows, which keep their keys; else None.
+
+    Columns that the differential relations were read without are those of the base.
+    """
     base = page.table
     start = page.first if page.first is not None else _run_of(base.column(ROW))
     layers = None if start is None else _layers(differentials, start, len(base), scan)
     if layers is None:
         return None
-    if not all(same(base.column(name), places, rows.column(name)) for places, rows in layers for name in key):
+    read = {name for relation in differentials for name in relation.rows.column_names}
+    keys = [name for name in key if name in read]
+    if not all(same(base.column(name), places, rows.column(name)) for places, rows in layers for name in keys):
         return None
-    changed = [name for name in columns if name not in key]
+    changed = [name for name in columns if name in read and name not in key]
     shown = base.select(list(columns))
     for places, rows in reversed(layers):
         shown = with_rows_replaced(shown, places, rows.select(changed), over=page.fresh)
@@ -140,11 +142,13 @@ def _in_place(
 
 
 def _layers(differentials: Sequence[DifferentialRelation], start: int, count: int, scan: int) -> list[Layer] | None:
-    """What each level replaces of consecutive rows, highest first; None where anything else happens to one of them."""
+    """What each level replaces of consecutive rows, highest first; None where anything else happens to one of them.
+
+    Every row of these that a level affects must be one that it replaces here: so both are counted.
+    """
     layers: list[Layer] = []
-    above: list[SeenIds] = []
-    replaced: Flags = np.zeros(count, dtype=np.bool_)
     for relation in differentials:
+        places = np.empty(0, dtype=np.int64)
         if len(relation.rows):
             tuples = _replacing(relation, scan)
             if tuples is None:
@@ -152,15 +156,10 @@ def _layers(differentials: Sequence[DifferentialRelation], start: int, count: in
             places = tuples[0] - start
             if not _ascends_within(places, count):
                 return None
-            # What is seen from above must be replaced above, and on this very page.
-            if above and bool(np.any(seen(above, 0, tuples[0]) & ~replaced[places])):
-                return None
             layers.append((places, tuples[1]))
-            replaced[places] = True
-        if len(relation.ids):
-            above.append(relation.ids)
-    # Whatever is replaced here is seen; so where no more is seen than that, the two are the same rows.
-    return layers if np.count_nonzero(replaced) == _seen_rows(differentials, start, count) else None
+        if relation.ids.of_level(0).count_run(start, count) != len(places):
+            return None
+    return layers
 
 
 def _numbered(page: Columns) -> pa.Table:
@@ -177,20 +176,11 @@ def _replacing(relation: DifferentialRelation, scan: int) -> Layer | None:
     valid = looked.valid(scan)
     if not bool(np.all(~valid | ((looked.kinds == int(Type.REPLACE)) & (looked.level == 0)))):
         return None
-    tupnum, rows = relation.tupnum, relation.rows
+    tupnum, rows = relation.numbers(TUPNUM), relation.rows
     if bool(valid.all()):
         return tupnum, rows
     chosen = np.broadcast_to(valid, len(rows))
     return tupnum[chosen], rows.filter(pa.array(chosen))
-
-
-def _seen_rows(differentials: Sequence[DifferentialRelation], start: int, count: int) -> int:
-    """How many of consecutive rows of the base some level affects."""
-    sets = [ids for ids in (relation.ids.of_level(0) for relation in differentials) if ids.count]
-    if len(sets) < 2:
-        return sum(relation.count_run(start, count) for relation in sets)
-    rows = np.arange(start, start + count)
-    return int(np.count_nonzero(seen([relation.ids for relation in differentials], 0, rows)))
 
 
 def _run_of(rows: pa.ChunkedArray) -> int | None:

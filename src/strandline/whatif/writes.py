@@ -36,7 +36,19 @@ from strandline.whatif.placement import key_numbers, places
 from strandline.whatif.scan import WhatIfSelection, checked_condition
 from strandline.whatif.seen_ids import SeenIds
 from strandline.whatif.transaction import OpenWhatIf
-from strandline.whatif.tuples import MAXDATE, OWN, SIGNATURE, UNDATED, Flags, Numbers, Type, own_columns, signatures
+from strandline.whatif.tuples import (
+    ANY,
+    MAXDATE,
+    OWN,
+    SIGNATURE,
+    UNDATED,
+    Flags,
+    Numbers,
+    Type,
+    bits_of,
+    own_columns,
+    signatures,
+)
 from strandline.whatif.visibility import Tuples
 
 
@@ -60,14 +72,18 @@ class DifferentialWriter:
         tnames = (level, tupnum)
         self.opened.append(own_columns(places(tnames, rows, self.schema), tnames, Type.APPEND), rows)
 
-    def replace(self, affected: Tuples, rows: pa.Table, own: pa.Table | None) -> None:
-        """REPLACEs, with a FORWARD wherever the key changes."""
+    def replace(self, affected: Tuples, rows: pa.Table, own: pa.Table | None, changed: int = ANY) -> None:
+        """REPLACEs, which differ from what they affect in these columns, with a FORWARD wherever the key changes."""
         if not len(affected):
             return
         tnames = (affected.level, affected.tupnum)
         held = self._affect(affected, own)
         after = places(tnames, rows, self.schema)
-        self.opened.append(own_columns(after, tnames, Type.REPLACE, held), rows)
+        differ = affected.changed | changed
+        same = int(differ[0])
+        self.opened.append(
+            own_columns(after, tnames, Type.REPLACE, held, same if bool(np.all(differ == same)) else differ), rows
+        )
         if self.schema.key:
             before = places(tnames, affected.rows, self.schema)
             moved = np.asarray(pc.not_equal(before, after), dtype=np.bool_)
@@ -166,7 +182,7 @@ def update(
     if assigned.concern(schema.key):
         _check_moves(opened, chosen.visible, new, doing)
         work.delete(uncovered(chosen, chosen.visible, new, schema), chosen.own)
-    work.replace(chosen.visible, new, chosen.own)
+    work.replace(chosen.visible, new, chosen.own, bits_of(schema.column(name) for name in assigned.columns))
     work.finish()
     return len(new)
 
