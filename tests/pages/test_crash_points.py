@@ -246,6 +246,9 @@ def test_trouble_that_does_not_stop_the_process_leaves_the_old_or_the_new_state(
             if store is not None:
                 seen = facts(store)
                 assert seen in states if failed else seen == states[-1], (fault, at, failed)
+                for name, version in store.versions().items():
+                    forks = {one.child for one in store.open(version).current.pointer.forks}
+                    assert forks <= set(store.versions().values()), (fault, at, name)
                 put(store.version(), "t", k18="go on")
                 store.close()
             bury_and_commit(inner)

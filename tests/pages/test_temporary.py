@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from tests.pages.faults import STOPS, TROUBLES, Crash, FaultyStorage
+from tests.pages.faults import STOPS, TROUBLES, Crash, Fault, FaultyStorage
 from tests.pages.toy import Clock, all_rows, assert_sound, created, opened, put
 
 from strandline.errors import InputError, InUse, StoreError, StrandlineError
@@ -139,3 +139,54 @@ def test_keeping_is_atomic_wherever_it_stops() -> None:
             tried += 1
     print(f"keeping a temporary version: {tried} points")
     assert tried > 100
+
+
+def test_what_could_not_be_kept_is_still_there_and_is_kept_by_the_next_call() -> None:
+    """Trouble, or Ctrl-C, at each storage operation of `keep`: no fork and no row is lost, and it can be repeated."""
+    start = MemoryStorage()
+    shop(start).close()
+    counting = FaultyStorage(MemoryStorage(start.objects))
+    with opened(counting, Clock()) as store:
+        before = counting.operations
+        keeping(store)
+        length = counting.operations - before
+    for fault in (*TROUBLES, Fault.INTERRUPT, Fault.INTERRUPT_AFTER):
+        for at in range(length):
+            inner = MemoryStorage(start.objects)
+            faulty = FaultyStorage(inner)
+            with opened(faulty, Clock()) as store:
+                idea = store.temporary()
+                put(idea, "t", k00="idea", k20="idea")
+                expected = all_rows(idea.view())
+                faulty.fault, faulty.at = fault, faulty.operations + at
+                try:
+                    kept = idea.keep("idea")
+                except (StrandlineError, KeyboardInterrupt):
+                    faulty.at = -1
+                    if not idea.closed:  # an interrupt can come when it is kept already
+                        assert all_rows(idea.view()) == expected, (fault, at)
+                        idea.keep("idea")
+                    kept = store.version("idea")
+                faulty.at = -1
+                assert all_rows(kept.view()) == expected, (fault, at)
+                assert [one.name for one in store.version().current.pointer.forks] == ["idea"], (fault, at)
+            with opened(inner) as survivor:
+                assert all_rows(survivor.version("idea").view()) == expected
+            assert_sound(inner)
+
+
+def test_what_could_not_be_kept_leaves_nothing_when_it_is_closed() -> None:
+    start = MemoryStorage()
+    shop(start).close()
+    for at in range(12):
+        inner = MemoryStorage(start.objects)
+        faulty = FaultyStorage(inner)
+        with opened(faulty, Clock()) as store:
+            idea = store.temporary()
+            put(idea, "t", k00="idea")
+            faulty.fault, faulty.at = Fault.FULL, faulty.operations + at
+            with suppress(StrandlineError):
+                idea.keep("idea")
+            idea.close()
+            assert len(store.version().current.pointer.forks) == len(store.versions()) - 1
+        assert_sound(inner)

@@ -94,10 +94,34 @@ def fork(parent: Version, name: str, of: PageSnapshot | None = None) -> VersionO
     if of is not None:
         refuse_forking_point(parent, of, f"creating version {name}")
     child = version_name(context.membership.stem())
-    made = hold_fork(parent, child, name, of)
-    pointer = child_pointer(context, parent.current.pointer, made)
-    enter_version(parent, made, pointer, context.storage.compare_and_swap(child, None, encode_pointer(pointer)))
+    try:
+        made = hold_fork(parent, child, name, of)
+        pointer = child_pointer(context, parent.current.pointer, made)
+        enter_version(parent, made, pointer, context.storage.compare_and_swap(child, None, encode_pointer(pointer)))
+    except BaseException as error:
+        parent.store.unsettled_forks[child] = parent
+        there = parent.store.settle_forks([child])
+        if not there or not isinstance(error, StorageError):
+            raise
     return child
+
+
+def settle_fork(parent: Version, child: VersionObject) -> bool:
+    """Whether a version is there although making it failed. If it is not it never will be, and its fork is undone."""
+    context = parent.context
+    while True:
+        with MasterAttempt(context) as attempt:
+            there = child in attempt.base.all_versions(context.objects.chunk).values()
+            # A swap of ours that is still on its way loses to this one.
+            if there or attempt.swap(replace(attempt.base)):
+                break
+    if there:
+        _adopt_fork(parent, child)
+    else:
+        release_fork(parent, child)
+        context.storage.delete(child)
+    context.membership.settled([PhysicalPage(child)])
+    return there
 
 
 def enter_version(parent: Version, made: Fork, new: Pointer, token: Token) -> None:

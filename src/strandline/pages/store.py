@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext, suppress
 from types import TracebackType
 
 from strandline.errors import AlreadyExists, Fenced, LockTimeout, NotFound, StorageError, StrandlineError, SwapLost
 from strandline.pages.context import Context, Deriver, Installer, Validator
 from strandline.pages.fencing import fence_process
-from strandline.pages.forks import clear_dropped, drop_version, fork, rename_version
+from strandline.pages.forks import clear_dropped, drop_version, fork, rename_version, settle_fork
 from strandline.pages.format import (
     MASTER,
     RESTORING,
@@ -64,6 +64,8 @@ class PageStore:
         self._versions: dict[VersionObject, Version] = {}
         self._temporaries: list[TemporaryVersion] = []
         self._fencing = threading.Lock()
+        self.unsettled_forks: dict[VersionObject, Version] = {}
+        """Versions whose making failed half-way, with their parents: whether they are there is to be found out."""
         self._closed = Wakeup()
         self._heart: threading.Thread | None = None
         self._last_beat = context.environment.monotonic()
@@ -150,6 +152,7 @@ class PageStore:
         way.
         """
         storage = self.context.storage
+        self.settle_forks()
         self._fence_dead(read_registry(storage).registry)
         return read_registry(storage).registry
 
@@ -188,6 +191,7 @@ class PageStore:
             temporaries, self._temporaries = self._temporaries, []
         for temporary in temporaries:
             temporary.close()
+        self.settle_forks()
         self.context.closed = True
         if not self.context.membership.unsettled:
             self.context.membership.leave(self.context.watch)
@@ -208,8 +212,23 @@ class PageStore:
             self.recover()
             self._fence_dead(self.context.membership.joined)
 
+    def settle_forks(self, children: Collection[VersionObject] | None = None) -> set[VersionObject]:
+        """Undo the forks of versions whose making failed, all or these; which of them are there after all.
+
+        What the storage refuses now is for the next beat, or for who fences this process.
+        """
+        there = set()
+        for child, parent in list(self.unsettled_forks.items()):
+            if children is None or child in children:
+                with suppress(StorageError):
+                    if settle_fork(parent, child):
+                        there.add(child)
+                    self.unsettled_forks.pop(child, None)
+        return there
+
     def recover(self) -> None:
-        """Go on clearing away versions that were being dropped."""
+        """Go on clearing away versions that were being dropped, and those that could not be made."""
+        self.settle_forks()
         for name in read_master(self.context.objects).master.dropping:
             clear_dropped(self, name)
 

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import TracebackType
 
-from strandline.errors import AlreadyExists, InputError, StoreError, StrandlineError
+from strandline.errors import AlreadyExists, StorageError, StoreError, StrandlineError
 from strandline.pages.forks import (
     child_pointer,
     enter_version,
     hold_fork,
     refuse_forking_point,
     refuse_no_name,
-    release_fork,
+    settle_fork,
 )
 from strandline.pages.format import Fork, Objects, Pointer, encode_pointer, version_name
 from strandline.pages.ids import CommitNumber, PhysicalPage, VersionObject, refuse_own_name
@@ -87,6 +87,10 @@ class TemporaryVersion(Version):
         self._overlay = OverlayStorage(parent.context.storage)
         self._names = TemporaryNames(parent.context.membership)
         self._closed = False
+        self._frozen: Pointer | None = None
+        """What a `keep` was about to make permanent, until its end is known."""
+        self._forced: set[str] = set()
+        """The objects that it has stored for that, or was about to."""
         context, state = parent.context, of.view.state
         name = version_name(context.membership.stem())
         self._names.settled([PhysicalPage(name)])
@@ -102,14 +106,20 @@ class TemporaryVersion(Version):
         return self._closed
 
     def keep(self, name: str) -> Version:
-        """Make it permanent under a name: from then on it is a version like any other. This handle is closed."""
+        """Make it permanent under a name: from then on it is a version like any other. This handle is closed.
+
+        Where that fails it stays as it is, and this may be tried again.
+        """
+        doing = f"keeping it as {name}"
         if self._closed:
-            raise StoreError("the temporary version is closed", doing=f"keeping it as {name}")
+            raise StoreError("the temporary version is closed", doing=doing)
         refuse_no_name(name, "keeping a temporary version")
         refuse_own_name(name, "keeping a temporary version")
         with self.exclusive.held():
             self.refuse(self.current.pointer)
             frozen = self.current.pointer
+            if self._is_kept(frozen, doing):
+                return self.store.open(self.object)
             self.context.closed = True
         try:
             self._force(frozen, name)
@@ -120,44 +130,60 @@ class TemporaryVersion(Version):
     def _force(self, pointer: Pointer, name: str) -> None:
         """Hold the fork, make everything durable, enter MASTER: in that order."""
         parent, below = self._parent, self._overlay.below
-        membership = parent.context.membership
         # Whoever fences us looks for our names in the versions that we worked on: this one among them.
-        membership.publish(self.object, self._base.commit)
-        made = hold_fork(parent, self.object, name, self._base)
+        parent.context.membership.publish(self.object, self._base.commit)
         objects = {one: data for one, data in self._overlay.memory.objects.items() if one != self.object}
-        kept = replace(pointer, name=name, fenced=parent.current.pointer.fenced)
+        self._forced, self._frozen = set(objects), pointer
         try:
+            made = hold_fork(parent, self.object, name, self._base)
+            kept = replace(pointer, name=name, fenced=parent.current.pointer.fenced)
             if foreign := put_new(below, objects):
-                objects = {one: data for one, data in objects.items() if one not in foreign}
+                self._forced -= set(foreign)
                 raise AlreadyExists(f"{foreign[0]} exists already", doing=f"keeping the version as {name}")
             token = below.compare_and_swap(self.object, None, encode_pointer(kept))
-        except StrandlineError:
-            self._take_back(objects)
-            raise
-        # From here on nobody can tell from an error that MASTER does not name it: then it is left to who fences us.
-        self._closed = True
-        try:
             enter_version(parent, made, kept, token)
-        except InputError:
-            self._closed = False
-            self._take_back(objects)
-            raise
+        except StrandlineError:
+            if not self._settled():
+                raise
         self._end()
 
-    def _take_back(self, objects: Iterable[str]) -> None:
-        """It stays temporary: MASTER does not name it."""
-        release_fork(self._parent, self.object)
-        for one in (*objects, self.object):
+    def _is_kept(self, pointer: Pointer, doing: str) -> bool:
+        """Whether an earlier try that seemed to fail has kept this state after all."""
+        frozen = self._frozen
+        if not self._settled():
+            return False
+        if pointer is not frozen:
+            why = "an earlier try has made a version after all, without what was changed here since"
+            raise AlreadyExists(why, doing=doing, hint="Open that version, and change it as this one was changed since")
+        self._end()
+        return True
+
+    def _settled(self) -> bool:
+        """Whether MASTER names it although keeping it failed. If not, it stays temporary: nothing of it stays below."""
+        if self._frozen is None:
+            return False
+        if settle_fork(self._parent, self.object):
+            return True
+        for one in self._forced:
             self._overlay.below.delete(one)
         self._parent.context.membership.forget(self.object)
+        self._frozen = None
+        return False
 
     def close(self) -> None:
         """Forget it. Closing twice is no error."""
         if self._closed:
             return
         self.context.closed = True
-        for block in self._names.blocks:
-            sweep_block(self._parent.context.objects, block, frozenset())
+        try:
+            if not self._settled():
+                for block in self._names.blocks:
+                    sweep_block(self._parent.context.objects, block, frozenset())
+        except StorageError:  # its names stay unsettled, for who fences this process
+            self.store.unsettled_forks[self.object] = self._parent
+            self._closed = True
+            self._base.close()
+            return
         self._end()
 
     def _end(self) -> None:
