@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import adbc_driver_manager
 import duckdb
 import pyarrow as pa
 import pytest
@@ -218,6 +219,24 @@ def test_a_type_without_a_counterpart_is_text_and_drift_where_it_meets_another(p
     assert list(sl.diff(place.table("odd"), NEW, runner="inline").header.retyped) == ["qty"]
     with pytest.raises(SchemaError, match="qty went from string to int64"):
         sl.diff(place.table("odd"), NEW, strict_schema=True)
+
+
+def test_connections_open_and_close_one_at_a_time(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver counts those of all threads without a lock; a count that was lost failed the closing of the last."""
+    seen = []
+
+    class Watched(adbc_driver_manager.AdbcConnection):  # type: ignore[misc]
+        def __init__(self, handle: Any) -> None:
+            seen.append(postgres_module._COUNTING.locked())
+            super().__init__(handle)
+
+        def close(self) -> None:
+            seen.append(postgres_module._COUNTING.locked())
+            super().close()
+
+    monkeypatch.setattr(adbc_driver_manager, "AdbcConnection", Watched)
+    connect(parse_address(postgres.table("any"))).close()
+    assert seen == [True, True]
 
 
 def test_numerics_of_any_scale_are_compared_by_value(postgres: Postgres) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -71,7 +72,8 @@ class PostgresDatabase(Database):
     def __init__(self, address: Address, *, create: bool, read_only: bool) -> None:
         super().__init__(address)
         try:
-            connection = adbc_driver_manager.AdbcConnection(_handle(address.location))
+            with _COUNTING:
+                connection = adbc_driver_manager.AdbcConnection(_handle(address.location))
         except adbc_driver_manager.Error as error:
             raise self.trouble(error, f"opening {address.shown}") from None
         self._connection = Connection(_Kept(), connection, autocommit=True)
@@ -212,12 +214,18 @@ class PostgresDatabase(Database):
 
     def close(self) -> None:
         self._cursor.close()
-        self._connection.close()
+        with _COUNTING:
+            self._connection.close()
 
 
 def _lost(text: str) -> str:
     lost = ("closed the connection", "terminating connection", "no connection to the server", "connection not open")
     return "The connection was lost: try again" if any(words in text for words in lost) else ""
+
+
+_COUNTING = threading.Lock()
+"""Held while connections open and close: a handle counts those of all threads without a lock of its own, and where it
+has lost one, closing the last fails ("Open connection count underflowed")."""
 
 
 @lru_cache(maxsize=16)
