@@ -53,7 +53,21 @@ def _query(draw: st.DrawFn, known: Relations, depth: int) -> Nested:
         name = draw(st.sampled_from(sorted(known.keys)))
         return Nested(f"select x as n0, y as n1, s as s0 from {name}", 2, 1)
     below = draw(_query(known, draw(st.integers(0, depth - 1))))
-    makers = [_where, _group, _whole, _distinct, _union, _outer, _exists, _within, _scalar, _window, _top, _with]
+    makers = [
+        _where,
+        _group,
+        _whole,
+        _distinct,
+        _union,
+        _outer,
+        _exists,
+        _within,
+        _scalar,
+        _window,
+        _top,
+        _with,
+        _constants,
+    ]
     return draw(st.sampled_from(makers))(draw, known, below, depth)
 
 
@@ -65,6 +79,15 @@ def _where(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nest
     term = draw(st.sampled_from(["{n} < 2", "{n} is null", "{s} in ('a', 'u')", "not {n} = 1", TYPED]))
     term = term.format(n=_number(draw, below), s="a.s0")
     return Nested(f"select a.* from ({below.sql}) a where {term}", below.numbers, below.texts)
+
+
+def _constants(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
+    """Joined with rows that never change, and with a value of a SELECT without FROM, which may read the row."""
+    number = _number(draw, below)
+    rows = ["(values (1, 'a'), (2, null), (null, 'b')) v(n, s)", "(select i as n, 'a' as s from range(3) r(i)) v"]
+    side, value = draw(st.sampled_from(["", "left", "full"])), draw(st.sampled_from(["1", f"{number} + 1"]))
+    joined = f"({below.sql}) a {side} join {draw(st.sampled_from(rows))} on v.n = {number}"
+    return Nested(f"select (select {value})::decimal(18, 2) as n0, v.n as n1, v.s as s0 from {joined}", 2, 1)
 
 
 def _group(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:

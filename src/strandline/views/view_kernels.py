@@ -68,6 +68,9 @@ class ViewKernels:
 
     def operator_rows(self, operator: Operator, *, new: bool) -> list[Scan]:
         """All rows of an operator at one of the states."""
+        if not operator.inputs:
+            rows = operator_rows(operator, [])
+            return [part.scan for part in open_relation(rows, spool=self.spool).parts()] if len(rows) else []
         sides = [_side(operator, place, self.rows(one, new=new)) for place, one in enumerate(operator.inputs)]
         template = {**_record(operator), "old": [_bucket(sides, place) for place in range(len(sides))]}
         return self._run(operator, sides, template)

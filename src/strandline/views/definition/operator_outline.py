@@ -60,7 +60,8 @@ def _looked_through(definition: ViewDefinition, keys: Mapping[str, Sequence[str]
     lines = []
     for operator in definition.every_operator().values():
         led = any(_is_led_to(core, names, keys) for core, names in zip(operator.inputs, operator.parts, strict=True))
-        if operator.kind != UNION_ALL and operator.accumulators is None and not led:
+        changes = operator.inputs and operator.kind != UNION_ALL
+        if changes and operator.accumulators is None and not led:
             read = dict.fromkeys(relation for core in operator.inputs for relation in core.relations)
             lines.append(f"at every commit that changes it all of {', '.join(read)} is read for {operator.kind}")
     return list(dict.fromkeys(lines))
@@ -111,6 +112,8 @@ def _way(operator: Operator) -> str:
     """How a change of an input becomes one of the result."""
     if operator.kind == UNION_ALL:
         return "a change of an input is a change of the result"
+    if not operator.inputs:
+        return "rows that never change"
     core, names = operator.inputs[0], operator.parts[0]
     expressions = {output.name: output.expression for output in core.outputs}
     parts = ", ".join(_text(_meaning(core, expressions[name])) for name in names)

@@ -37,7 +37,13 @@ from strandline.views.definition.scope import (
     shown_clause,
     spelled,
 )
-from strandline.views.definition.set_operations import combined, distinct_rows, first_rows, without_columns
+from strandline.views.definition.set_operations import (
+    combined,
+    constant_rows,
+    distinct_rows,
+    first_rows,
+    without_columns,
+)
 from strandline.views.definition.subqueries import (
     CorrelatedQuery,
     QueryGroups,
@@ -211,10 +217,14 @@ class _SelectReader:
         return self._finished(columns, order)
 
     def _inlined(self) -> dict[str, ViewDefinition]:
-        """The queries in FROM, and mentions of WITH queries: each gets a name of its own, which FROM has instead."""
+        """The queries and constant rows in FROM, and mentions of WITH queries: each gets a name of its own, which FROM
+        has instead.
+        """
         from sqlglot import exp
 
         inner: dict[str, ViewDefinition] = {}
+        if self.query.args.get("from_") is None:
+            self.query.set("from_", exp.From(this=self._one_row()))
         for place in _items_of_from((self.query.args["from_"], *(self.query.args.get("joins") or ()))):
             item = place.this
             made = None
@@ -224,6 +234,8 @@ class _SelectReader:
                 made = _defined(text, replace(self.names, beyond=self.beyond))
             elif isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
                 made = self.names.query(item)
+            elif isinstance(item, exp.Values) or isinstance(item.this, exp.GenerateSeries):
+                made = constant_rows(item, self.names.doing)
             if made is None:
                 continue
             name = f"strandline query {len(inner)}"
@@ -233,6 +245,16 @@ class _SelectReader:
             beside = item.args.get("joins")  # in parentheses
             place.set("this", exp.Table(this=exp.to_identifier(name, quoted=True), alias=alias, joins=beside))
         return inner
+
+    def _one_row(self) -> exp.Values:
+        """What a SELECT without FROM reads."""
+        from sqlglot import exp
+
+        if any(one.is_star for one in self.query.expressions):
+            raise SqlError("it shows all columns of no table", doing=self.names.doing, hint="Say FROM which")
+        label, name = (exp.to_identifier(text, quoted=True) for text in ("strandline row", "strandline one"))
+        row = exp.Tuple(expressions=[exp.true()])
+        return exp.Values(expressions=[row], alias=exp.TableAlias(this=label, columns=[name]))
 
     def _qualified(self, tree: exp.Expr) -> exp.Expr:
         return marked(self.scope.qualified(tree))

@@ -215,11 +215,16 @@ class QueryRows:
 
 
 def made_operator(operator: Operator, passed: Mapping[str, pa.Field], doing: str) -> Operator:
-    """An operator with its schema: `passed` are the columns that it hands on as they are."""
-    tables = {f"i{place}": no_rows(one.schema) for place, one in enumerate(operator.inputs)}
+    """An operator with its schema, if it gives the same for the same rows."""
     unsteady = unsteady_calls(operator.sql)
     if unsteady:
         raise NotMaintainable(f"{unsteady[0]} may give something else for the same rows", unsteady[0])
+    return with_schema(operator, passed, doing)
+
+
+def with_schema(operator: Operator, passed: Mapping[str, pa.Field], doing: str) -> Operator:
+    """An operator with its schema: `passed` are the columns that it hands on as they are."""
+    tables = {f"i{place}": no_rows(one.schema) for place, one in enumerate(operator.inputs)}
     fields = [
         passed[field.name].with_name(field.name) if field.name in passed else _in_utc_field(field)
         for field in computed(operator.sql, tables, doing).schema

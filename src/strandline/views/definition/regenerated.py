@@ -229,7 +229,7 @@ def _operator_tree(operator: Operator) -> exp.Expr:
 
     tree = parse_duckdb(operator.sql)
     inputs = {f"i{place}": one for place, one in enumerate(operator.inputs)}
-    for table in list(tree.find_all(exp.Table)):
+    for table in [one for one in tree.find_all(exp.Table) if one.name in inputs]:
         alias = exp.TableAlias(this=exp.to_identifier(table.name, quoted=True))
         table.replace(exp.Subquery(this=_query_tree(inputs[table.name]), alias=alias))
     return tree

@@ -1,4 +1,6 @@
-"""Operators on whole rows: UNION, EXCEPT and INTERSECT of two queries, DISTINCT, and the first rows of an order."""
+"""Operators on whole rows: UNION, EXCEPT and INTERSECT of two queries, DISTINCT, the first rows of an order, and rows
+that the text itself says.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from strandline.errors import SqlError
-from strandline.values import no_rows
+from strandline.values import no_rows, unsteady_calls
 from strandline.views.definition.accumulators import ROWS, FirstRows, accumulators_of
 from strandline.views.definition.definition import NO_COLUMNS, Operator, Shape, ViewDefinition
-from strandline.views.definition.query_rows import key_of, made_operator, over
+from strandline.views.definition.query_rows import key_of, made_operator, over, with_schema
 from strandline.views.definition.scope import NotMaintainable, column, shown_clause, spelled
 
 if TYPE_CHECKING:
@@ -84,6 +86,22 @@ def first_rows(query: exp.Expr, made: ViewDefinition, order: Sequence[exp.Expr],
         held = FirstRows(operator.sql, tree.args["order"].sql(dialect="duckdb"), end, made.schema)
         operator = replace(operator, accumulators=held)
     return over(made_operator(operator, {one.name: one for one in made.schema}, doing), made.schema.names, doing)
+
+
+def constant_rows(item: exp.Expr, doing: str) -> ViewDefinition:
+    """VALUES, generate_series or range in FROM: rows that never change."""
+    from sqlglot import exp
+
+    bare = item.copy()
+    bare.set("joins", None)  # in parentheses
+    given = bare.expressions if isinstance(bare, exp.Values) else list(bare.this.iter_expressions())
+    told = exp.select(*given).sql(dialect="duckdb")
+    if bare.find(exp.Query, exp.Column) is not None or unsteady_calls(told):
+        raise NotMaintainable("rows in FROM that are no constants", shown_clause(item))
+    source = bare.sql(dialect="duckdb")
+    source = source if bare.alias or isinstance(bare, exp.Table) else f"({source})"
+    operator = with_schema(Operator("VALUES", f"SELECT * FROM {source}", (), (), NO_COLUMNS), {}, doing)
+    return over(operator, operator.schema.names, doing)
 
 
 def _whole_number(tree: exp.Expr) -> int | None:
