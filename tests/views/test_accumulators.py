@@ -82,23 +82,41 @@ def test_what_is_added_up_is_what_duckdb_computes(data: st.DataObject) -> None:
 @settings(max_examples=examples(20))
 @given(st.data())
 def test_first_rows_stay_first(data: st.DataObject) -> None:
-    """With little spare, so that what is held runs out, and rows come and go behind it."""
+    """With little spare, so that what is held runs out, and rows come and go behind it; many at once, and of none."""
     values = st.none() | st.integers(0, 30)
     order = data.draw(st.sampled_from(["x desc, g", "x nulls first", "g, x", "-x nulls last"]))
     limit = f"limit {data.draw(st.integers(0, 4))} offset {data.draw(st.integers(0, 2))}"
     sql = f"select x, g from t order by {order} {limit}"
     with create_on(MemoryStorage(), limits=TINY) as store, pytest.MonkeyPatch.context() as patch:
         patch.setattr(accumulators, "SPARE", data.draw(st.integers(0, 3)))
-        rows = data.draw(st.lists(st.tuples(values, values), max_size=20))
+        rows = data.draw(st.lists(st.tuples(values, values), max_size=data.draw(st.sampled_from([0, 20]))))
         store.create_table("t", _numbered(rows, 0), key="k")
         store.view("v", sql)
         for turn in range(1, 5):
             before = multiset(store.view("v").to_arrow())
             with store.snapshot() as then:
                 with store.transaction() as tx:
-                    tx.insert("t", _numbered(data.draw(st.lists(st.tuples(values, values), max_size=3)), turn * 100))
-                    tx.delete("t", where=f"k % 10 = {data.draw(st.integers(0, 9))}")
+                    tx.insert("t", _numbered(data.draw(st.lists(st.tuples(values, values), max_size=12)), turn * 100))
+                    tx.delete(
+                        "t", where=f"k % 10 {data.draw(st.sampled_from(['=', '<=']))} {data.draw(st.integers(0, 9))}"
+                    )
                 assert after(before, delta(store, then)) == multiset(store.view("v").to_arrow())
+
+
+def test_of_many_rows_at_once_those_behind_what_is_held_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accumulators, "SPARE", 1)
+    with create_on(MemoryStorage(), limits=TINY) as store:
+        store.create_table("t", _numbered([], 0), key="k")
+        view = store.view("v", "select k from t order by k limit 2")
+        shown = multiset(view.to_arrow())
+        for where in ("k > 100", "k < 4"):
+            with store.snapshot() as then:
+                store.table("t").delete(where=where)
+                if where == "k > 100":
+                    store.table("t").insert(_numbered([(n, n) for n in range(9)], 0))
+                shown = after(shown, delta(store, then))
+        assert len(view.to_arrow()) == 2
+        assert shown == multiset(view.to_arrow())
 
 
 def _numbered(rows: list[Any], first: int) -> pa.Table:

@@ -139,7 +139,7 @@ class OperatorSides:
             values = {held.keys[place]: column for place, column in wanted.items() if is_sought(column.type)}
             if values:
                 groups = groups.filter(pa.array(meets(groups, sought_values(values, nulls=sought.nulls))))
-            return _results(operator, held, groups).select(kept)
+            return _results(operator, held, groups)[0].select(kept)
         if not self._is_entered_by_key(operator, wanted):
             return self._every_row(operator, new=new).select(kept)
         inputs = [
@@ -292,23 +292,25 @@ class OperatorSides:
         """The change of groups to which changes can be added."""
         groups = operator.accumulating(held)
         old = self._accumulated(operator, held, new=False)
-        plus, minus = (operator_rows(groups, [repeated(delta, sign)]) for sign in (1, -1))
-        touched, others = held.parted(old, pa.concat_tables([plus, minus]))
-        new, lost = held.merged(touched, plus, minus)
+        touched, others = held.parted(old, delta)
+        new, lost = held.merged(touched, repeated(delta), repeated(delta, -1))
         if len(lost):
             new = self._computed_again(groups, held, new, lost)
         self._memory.remember(self._content(operator, new=True), _in_few_chunks(pa.concat_tables([others, new])))
-        self.work[operator.name].how.append(f"added to {len(plus)} of {len(old)} groups that are known")
-        rows = counted_rows(*(_results(operator, held, one) for one in (touched, new)))
+        self.work[operator.name].how.append(f"added to {len(new)} of {len(old)} groups that are known")
+        rows = counted_rows(*_results(operator, held, touched, new))
         return self._gave(operator, len(delta), rows)
 
     def _computed_again(self, groups: Operator, held: Accumulators, rows: pa.Table, lost: pa.Table) -> pa.Table:
         """Accumulators of groups, those of the lost ones computed from the rows of these."""
         wanted = dict(enumerate(lost.columns))
-        if not held.keys or not self._is_entered_by_key(groups, wanted):
+        relations = {relation for core in groups.inputs for relation in core.relations}
+        if not held.keys or self.running.on_spark(self.below.state(new=True), relations) is not None:
             return held.parted(self._every_row(groups, new=True), rows)[0]
-        given = self._input(groups, 0, wanted, new=True)
-        again = operator_rows(groups, [repeated(given)], lost)
+        if self._is_entered_by_key(groups, wanted):
+            again = operator_rows(groups, [repeated(self._input(groups, 0, wanted, new=True))], lost)
+        else:
+            again = self._whole(groups, (0,), lost)
         return pa.concat_tables([held.parted(rows, lost.rename_columns(held.keys))[1], again])
 
     def _of_parts(self, operator: Operator, changed: Mapping[int, pa.Table]) -> pa.Table:
@@ -344,9 +346,9 @@ def _difference(
     return counted_rows(operator_rows(operator, old, parts), operator_rows(operator, new, parts))
 
 
-def _results(operator: Operator, held: Accumulators, rows: pa.Table) -> pa.Table:
-    """The rows of an operator that follow from accumulators."""
-    return cast_rows(held.result_rows(rows), plain_schema(operator.schema))
+def _results(operator: Operator, held: Accumulators, *states: pa.Table) -> list[pa.Table]:
+    """The rows of an operator that follow from accumulators, at each of some states."""
+    return [cast_rows(rows, plain_schema(operator.schema)) for rows in held.results(states)]
 
 
 def _touched(operator: Operator, changed: Mapping[int, pa.Table]) -> pa.Table:

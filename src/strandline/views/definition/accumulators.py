@@ -13,7 +13,7 @@ computed again: `merged` says for which groups.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -27,7 +27,6 @@ from strandline.values import (
     is_sought,
     match,
     meets,
-    no_rows,
     plain_schema,
     quoted,
     sought_values,
@@ -58,11 +57,11 @@ class Accumulators(Protocol):
     @property
     def schema(self) -> pa.Schema: ...
 
-    def result_rows(self, rows: pa.Table) -> pa.Table:
-        """The rows of the operator."""
+    def results(self, states: Sequence[pa.Table]) -> list[pa.Table]:
+        """The rows of the operator, of what is held at each of some states."""
         ...
 
-    def merged(self, old: pa.Table, plus: pa.Table, minus: pa.Table) -> tuple[pa.Table, pa.Table]:
+    def merged(self, old: pa.Table, inserted: pa.Table, deleted: pa.Table) -> tuple[pa.Table, pa.Table]:
         """What is held, with that of inserted rows and without that of deleted ones; and groups to compute again."""
         ...
 
@@ -73,46 +72,72 @@ class Accumulators(Protocol):
 
 @dataclass(frozen=True)
 class GroupAccumulators:
-    """Those of a GROUP BY. `kinds` says how each is put together, `results` how the columns of the result follow."""
+    """Those of a GROUP BY. `computing` has their SQL over `i0`, `kinds` says how each is put together,
+    `results_sql` how the columns of the result follow.
+    """
 
     keys: tuple[str, ...]
-    sql: str
+    computing: Mapping[str, str]
     schema: pa.Schema
     kinds: Mapping[str, str]
-    results: Mapping[str, str]
+    results_sql: Mapping[str, str]
 
-    def result_rows(self, rows: pa.Table) -> pa.Table:
-        """The rows of the GROUP BY."""
+    @property
+    def sql(self) -> str:
+        return self._over("i0")
+
+    def _over(self, rows: str) -> str:
+        """Those of the rows of a table."""
+        shown = [*map(quoted, self.keys), *(f"{text} AS {quoted(name)}" for name, text in self.computing.items())]
+        return f"SELECT {', '.join(shown)} FROM {rows} AS i0{self._grouped}"
+
+    @property
+    def _grouped(self) -> str:
+        return f" GROUP BY {', '.join(map(quoted, self.keys))}" if self.keys else ""
+
+    def results(self, states: Sequence[pa.Table]) -> list[pa.Table]:
+        """The rows of the GROUP BY, by one query for all states where there is something to compute."""
         held = {quoted(name): name for name in self.schema.names}
-        if all(sql in held for sql in self.results.values()):
-            columns = {name: held[sql] for name, sql in self.results.items()}
-            return pa.table({name: rows.column(columns.get(name, name)) for name in (*self.keys, *columns)})
-        shown = [*map(quoted, self.keys), *(f"{sql} AS {quoted(name)}" for name, sql in self.results.items())]
-        return computed(f"SELECT {', '.join(shown)} FROM held", {"held": rows}, _DOING)
+        if all(sql in held for sql in self.results_sql.values()):
+            columns = dict(zip(self.keys, self.keys, strict=True)) | {
+                n: held[sql] for n, sql in self.results_sql.items()
+            }
+            return [pa.table({name: rows.column(one) for name, one in columns.items()}) for rows in states]
+        state = free_name("state", [*self.schema.names, *self.results_sql])
+        places = np.repeat(np.arange(len(states)), [len(rows) for rows in states])
+        rows = pa.concat_tables(states).append_column(state, pa.array(places))
+        shown = [*map(quoted, self.keys), *(f"{sql} AS {quoted(name)}" for name, sql in self.results_sql.items())]
+        found = computed(f"SELECT {', '.join(shown)}, {quoted(state)} FROM held", {"held": rows}, _DOING)
+        of_state = np.asarray(found.column(state))
+        found = found.drop_columns([state])
+        return [found.filter(pa.array(of_state == place)) for place in range(len(states))]
 
-    def merged(self, old: pa.Table, plus: pa.Table, minus: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Accumulators with those of inserted rows and without those of deleted ones; and groups to compute again."""
-        keys = [quoted(name) for name in self.keys]
-        taken = [f"-{quoted(name)}" if kind == ADDED else "NULL" for name, kind in self.kinds.items()]
-        added = [f"{kind}({quoted(name)}) AS {quoted(name)}" for name, kind in self.kinds.items()]
-        grouped = f" GROUP BY {', '.join(keys)} HAVING SUM({quoted(ROWS)}) > 0" if keys else ""
+    def merged(self, old: pa.Table, inserted: pa.Table, deleted: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """By one query: what computing takes here is mostly the price of asking. A least or greatest value is lost
+        where one that was deleted is no greater, or no less, than the one that is held.
+        """
+        side, lost = (quoted(free_name(name, self.schema.names)) for name in ("side", "lost"))
+        sides = [f"SELECT *, 0 AS {side} FROM old"]
+        sides += [f"SELECT *, {sign} FROM ({self._over(rows)})" for sign, rows in ((1, "inserted"), (-1, "deleted"))]
+        shown, gone = list(map(quoted, self.keys)), ["false"]
+        for name, kind in self.kinds.items():
+            column = quoted(name)
+            if kind == ADDED:
+                shown.append(f"SUM(CASE WHEN {side} < 0 THEN -{column} ELSE {column} END) AS {column}")
+                continue
+            shown.append(f"{kind}({column}) FILTER ({side} >= 0) AS {column}")
+            parts = [f"{kind}({column}) FILTER ({side} {sign} 0)" for sign in "<="]
+            gone.append(f"COALESCE({parts[0]} {'<=' if kind == LEAST else '>='} {parts[1]}, false)")
+        having = f" HAVING SUM(CASE WHEN {side} < 0 THEN -{quoted(ROWS)} ELSE {quoted(ROWS)} END) > 0"
         sql = (
-            f"SELECT {', '.join([*keys, *added])} FROM (SELECT * FROM old UNION ALL SELECT * FROM plus "
-            f"UNION ALL SELECT {', '.join([*keys, *taken])} FROM minus){grouped}"
+            f"SELECT {', '.join(shown)}, {' OR '.join(gone)} AS {lost} FROM ({' UNION ALL '.join(sides)})"
+            f"{self._grouped}{having if self.keys else ''}"
         )
-        tables = {"old": old, "plus": plus, "minus": minus}
-        return cast_rows(computed(sql, tables, _DOING), self.schema), self._lost(tables)
-
-    def _lost(self, tables: Mapping[str, pa.Table]) -> pa.Table:
-        """The groups of which a row with the least or the greatest value was deleted."""
-        signs = {LEAST: "<=", GREATEST: ">="}
-        gone = [f"m.{quoted(n)} {signs[kind]} o.{quoted(n)}" for n, kind in self.kinds.items() if kind in signs]
-        if not gone:
-            return pa.table({f"p{place}": no_rows(self.schema).column(name) for place, name in enumerate(self.keys)})
-        same = [f"o.{quoted(name)} IS NOT DISTINCT FROM m.{quoted(name)}" for name in self.keys] or ["true"]
-        shown = [f"o.{quoted(name)} AS p{place}" for place, name in enumerate(self.keys)] or ["1 AS p0"]
-        met = f"SELECT {', '.join(shown)} FROM old o JOIN minus m ON {' AND '.join(same)}"
-        return computed(f"{met} WHERE {' OR '.join(gone)}", tables, _DOING)
+        rows = computed(sql, {"old": old, "inserted": inserted, "deleted": deleted}, _DOING)
+        groups = rows.filter(rows.column(rows.num_columns - 1))
+        names = [f"p{place}" for place in range(max(len(self.keys), 1))]
+        again = groups.select(list(self.keys) or groups.column_names[:1]).rename_columns(names)
+        return cast_rows(rows.select(self.schema.names), self.schema), again
 
     def parted(self, rows: pa.Table, groups: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Accumulators of some groups, and those of all others."""
@@ -161,28 +186,28 @@ class FirstRows:
     def schema(self) -> pa.Schema:
         return plain_schema(self.columns).append(pa.field(self.more, pa.bool_()))
 
-    def result_rows(self, rows: pa.Table) -> pa.Table:
-        return computed(self.query, {"i0": rows.select(self.columns.names)}, _DOING)
+    def results(self, states: Sequence[pa.Table]) -> list[pa.Table]:
+        return [computed(self.query, {"i0": rows.select(self.columns.names)}, _DOING) for rows in states]
 
-    def merged(self, old: pa.Table, plus: pa.Table, minus: pa.Table) -> tuple[pa.Table, pa.Table]:
+    def merged(self, old: pa.Table, inserted: pa.Table, deleted: pa.Table) -> tuple[pa.Table, pa.Table]:
         more = bool(len(old)) and bool(old.column(self.more)[0].as_py())
-        old, plus, minus = (one.select(self.columns.names) for one in (old, plus, minus))
-        inside = self._before_last(old, plus) if more else plus
-        left = computed("SELECT * FROM old EXCEPT ALL SELECT * FROM minus", {"old": old, "minus": minus}, _DOING)
+        old, inserted, deleted = (one.select(self.columns.names) for one in (old, inserted, deleted))
+        inside = self._before_last(old, inserted) if more else inserted
+        left = computed("SELECT * FROM old EXCEPT ALL SELECT * FROM gone", {"old": old, "gone": deleted}, _DOING)
         rows = pa.concat_tables([cast_rows(one, plain_schema(self.columns)) for one in (left, inside)])
         held = computed(f"SELECT * FROM i0 {self.order} LIMIT {self.most}", {"i0": rows}, _DOING)
         is_more = pa.array([more or len(rows) > self.most] * len(held), pa.bool_())
         lost = [1] if more and len(rows) < self.end else []
         return cast_rows(held.append_column(self.more, is_more), self.schema), pa.table({"p0": lost})
 
-    def _before_last(self, old: pa.Table, plus: pa.Table) -> pa.Table:
+    def _before_last(self, old: pa.Table, inserted: pa.Table) -> pa.Table:
         """The inserted rows that come before the last of those that were held."""
         mark = quoted(free_name("is inserted", self.columns.names))
-        both = f"SELECT *, false AS {mark} FROM old UNION ALL SELECT *, true FROM plus"
-        ordered = computed(f"SELECT * FROM ({both}) AS i0 {self.order}", {"old": old, "plus": plus}, _DOING)
-        inserted = np.asarray(ordered.column(ordered.num_columns - 1), dtype=np.bool_)
-        last = int(np.flatnonzero(~inserted)[-1])
-        return ordered.slice(0, last).filter(pa.array(inserted[:last])).select(self.columns.names)
+        both = f"SELECT *, false AS {mark} FROM old UNION ALL SELECT *, true FROM inserted"
+        ordered = computed(f"SELECT * FROM ({both}) AS i0 {self.order}", {"old": old, "inserted": inserted}, _DOING)
+        is_new = np.asarray(ordered.column(ordered.num_columns - 1), dtype=np.bool_)
+        last = int(np.flatnonzero(~is_new)[-1])
+        return ordered.slice(0, last).filter(pa.array(is_new[:last])).select(self.columns.names)
 
     def parted(self, rows: pa.Table, groups: pa.Table) -> tuple[pa.Table, pa.Table]:
         return rows, rows.slice(0, 0)
@@ -261,9 +286,9 @@ def accumulators_of(
             return None
         held |= parts[0]
         results[name] = parts[1]
-    grouped = list(map(quoted, keys))
-    shown = [*grouped, *(f"{text} AS {quoted(name)}" for name, (_, text) in held.items())]
-    sql = f"SELECT {', '.join(shown)} FROM i0" + (f" GROUP BY {', '.join(grouped)}" if keys else "")
-    fields = list(computed(sql, {"i0": empty}, _DOING).schema)[len(keys) :]
+    computing = {name: text for name, (_, text) in held.items()}
+    kinds = {name: kind for name, (kind, _) in held.items()}
+    made = GroupAccumulators(tuple(keys), computing, pa.schema([]), kinds, results)
+    fields = list(computed(made.sql, {"i0": empty}, _DOING).schema)[len(keys) :]
     schema = plain_schema(pa.schema([*(empty.schema.field(name) for name in keys), *fields]))
-    return GroupAccumulators(tuple(keys), sql, schema, {name: kind for name, (kind, _) in held.items()}, results)
+    return replace(made, schema=schema)
