@@ -104,7 +104,7 @@ def _text(text: str, at: tuple[float, float], style: str) -> str:
 
 def bars(title: str, values: Mapping[str, float]) -> str:
     """A bar for each value, by name; a line stands at 1, and bars beyond twice that are cut."""
-    left, step, most = 260, 26, 2.0
+    left, step, most = 300, 26, 2.0
     width = _WIDTH - left - _EDGE
     parts = [_text(title, (_WIDTH / 2, 24), 'text-anchor="middle" font-size="15"')]
     for number, (name, value) in enumerate(values.items()):

@@ -6,9 +6,10 @@
     python -m benchmarks.goals --work "no order" of what has these words in its name
     python -m benchmarks.goals --out docs        also pictures, and the first section of docs/benchmarks.md
 
-Results go to docs/figures/benchmarks.json, and the section is made of that file alone: what was not measured in a run
-stays as the run before left it. A contender runs once unmeasured, then five times. The ratio is that of the medians;
-its spread goes from our best run to our worst, by the peer's median. What falls short is printed last.
+Results go to docs/figures/benchmarks.json, and the section is made of that file alone. Each size has figures of its own
+there, and what was not measured in a run stays as the run before left it. A contender runs once unmeasured, then five
+times. The ratio is that of the medians; its spread goes from our best run to our worst, by the peer's median.
+What falls short is printed last.
 """
 
 from __future__ import annotations
@@ -229,11 +230,18 @@ class Figure:
     at_limit: float = 0.0
     profile: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """What it is kept under: each size has figures of its own."""
+        return f"{self.work} ({self.size})"
+
     def line(self) -> str:
         runs = statistics.median(self.ours)
         reached = "reached" if self.holds else "**short**"
         spread = f"{self.least:.3g} – {self.greatest:.3g}"
-        cells = [self.work, self.goal, f"{self.figure:.3g}", spread, f"{runs:.3g}", f"{self.peak / 1e6:,.0f}", reached]
+        measured = f"{self.size}, {self.date}"
+        figures = [f"{self.figure:.3g}", spread, f"{runs:.3g}", f"{self.peak / 1e6:,.0f}"]
+        cells = [self.work, self.goal, measured, *figures, reached]
         return f"| {' | '.join(cells)} |"
 
     def limit_line(self) -> str:
@@ -241,7 +249,7 @@ class Figure:
         by = statistics.median(self.ours) / self.at_limit if self.at_limit else 0.0
         near = f"{self.limit}: {1 / by if self.goal.startswith('≥') else by:.3g} ×" if by else ""
         spent = ", ".join(f"`{name}` {share:.0%}" for name, share in self.profile.items() if share >= 0.03)
-        return f"| {self.work} | {near} | {spent} |"
+        return f"| {self.name} | {near} | {spent} |"
 
 
 def figures(size: Size, tables: list[str], words: str = "") -> Iterator[tuple[str, Figure]]:
@@ -295,24 +303,27 @@ def environment() -> str:
     )
 
 
+def in_order(lines: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
+    """What is known of a table, as the goals are listed; of each the full size first."""
+    known = [Figure(**one) for one in lines.values()]
+    places = {goal.work: place for place, goal in enumerate(GOALS)}
+    return sorted((one for one in known if one.work in places), key=lambda one: (places[one.work], one.size != "full"))
+
+
 def section(results: Mapping[str, Any]) -> str:
     """The section of docs/benchmarks.md, made of the results alone."""
     parts = [
         BEGIN,
-        f"{results['environment']}; medians of {RUNS} runs. Quick sizes are a twentieth of the goal's, at least "
-        "250,000 rows, and 1,000,000 for differentials of 8 columns; times of verbs on 5 M and 1.5 M rows are reckoned "
-        "from them.",
+        f"{results['environment']}; medians of {RUNS} runs, on the day that is told. Quick sizes are a twentieth of "
+        "the goal's, at least 250,000 rows, and 1,000,000 for differentials of 8 columns; times of verbs on 5 M and "
+        "1.5 M rows are reckoned from them.",
     ]
     for table, lines in results["tables"].items():
         parts.append(f"### {table}\n\n![{table}](figures/goals-{table}.svg)")
-        header = ["work", "goal", "median", "from – to", "ours (s, or the unit)", "peak MB", ""]
-        drawn = [
-            f"| {' | '.join(header)} |",
-            "|---|---|---|---|---|---|---|",
-            *(Figure(**one).line() for one in lines.values()),
-        ]
+        known = in_order(lines)
+        header = ["work", "goal", "size", "median", "from – to", "ours (s, or the unit)", "peak MB", ""]
+        drawn = [f"| {' | '.join(header)} |", "|---|---|---|---|---|---|---|---|", *(one.line() for one in known)]
         parts.append("\n".join(drawn))
-        known = [Figure(**one) for one in lines.values()]
         limits = [one.limit_line() for one in known if one.limit or one.profile]
         if limits:
             parts.append("\n".join(["| work | by its limit | where our time goes |", "|---|---|---|", *limits]))
@@ -323,7 +334,7 @@ def write(out: Path, results: Mapping[str, Any]) -> None:
     (out / "figures").mkdir(exist_ok=True)
     (out / "figures" / "benchmarks.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", "utf-8")
     for table, lines in results["tables"].items():
-        share = {one["work"]: _share(Figure(**one)) for one in lines.values()}
+        share = {one.name: _share(one) for one in in_order(lines)}
         picture = bars(f"{table}: by the goal (1 is reached; less is better)", share)
         (out / "figures" / f"goals-{table}.svg").write_text(picture, "utf-8")
     replace_section(out / "benchmarks.md", section(results))
@@ -363,7 +374,7 @@ def main() -> None:
     short = []
     for table, figure in figures(size, given.only, given.work):
         print(f"{table:8}{figure.line()}", flush=True)
-        results["tables"].setdefault(table, {})[figure.work] = asdict(figure)
+        results["tables"].setdefault(table, {})[figure.name] = asdict(figure)
         short += [] if figure.holds else [figure.work]
     print(f"\nShort of the goal: {', '.join(short) or 'nothing'}")
     if given.out:
