@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.pages.toy import all_rows, assert_sound, created, domain_of, opened, put, write
+from tests.pages.toy import all_rows, assert_sound, created, domain_of, live_entries, opened, put, write
 
 from strandline.errors import InUse
 from strandline.pages import CATALOG, PageSnapshot, PageStore, TableId, Version, Visits
@@ -235,13 +235,13 @@ def test_a_commit_frees_through_a_partial_snapshot_to_the_full_one_before() -> N
         main.name_snapshot("full")
         put(main, "other", a=1)
         main.name_snapshot("part", domains=[domain_of(main, "held")])
-        between = {page.name for entry in main.view().entries(domain_of(main, "other")) for page in entry.pages}
+        between = {page.name for entry in live_entries(main.view(), domain_of(main, "other")) for page in entry.pages}
         put(main, "other", a=2)
         put(main, "other", a=3)
         assert not between & storage.objects.keys(), "born after the full one, outside the partial one"
         with main.at("full") as full:
             assert all_rows(full.view)["other"] == {"a": 0}
-        pages = {page.name for entry in main.view().entries(domain_of(main, "held")) for page in entry.pages}
+        pages = {page.name for entry in live_entries(main.view(), domain_of(main, "held")) for page in entry.pages}
         put(main, "held", a=1)
         main.drop_snapshot("full")
         put(main, "other", a=4)
@@ -321,6 +321,6 @@ def test_when_all_snapshots_are_gone_only_the_current_state_is_left(steps: list[
     with opened(storage) as store:
         view = store.version().view()
         waiting = {one.name for one in store.version().pointer().all_freed(store.context.objects.chunk)}
-        named_now = {page.name for entry in view.entries(domain_of(view, "t")) for page in entry.pages}
+        named_now = {page.name for entry in live_entries(view, domain_of(view, "t")) for page in entry.pages}
     assert left - named_now <= waiting
     assert len(left - named_now) <= 1

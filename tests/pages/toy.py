@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from strandline.pages import (
+    CommitNumber,
     Draft,
     Entry,
     Environment,
@@ -118,7 +119,7 @@ def read_rows(source: TableEdit | ReadView, entry: Entry) -> dict[str, object]:
 def table_rows(view: ReadView, domain: TableId) -> dict[str, object]:
     """All rows of a table; empty when it is not there."""
     rows: dict[str, object] = {}
-    for entry in view.entries(domain):
+    for entry in live_entries(view, domain):
         rows.update(read_rows(view, entry))
     return rows
 
@@ -135,11 +136,17 @@ def domain_of(version: Version | ReadView, name: str) -> TableId:
     return found.domain
 
 
+def live_entries(view: ReadView, domain: TableId) -> list[Entry]:
+    """The data pages of a domain by logical number (not by key)."""
+    entries = view.entries_since(domain, CommitNumber(-1))
+    return [entry for entry in entries if entry.base is not None and not entry.directory]
+
+
 def read(transaction: Transaction, domain: TableId, key: str) -> object:
     """A locked read that sees the transaction's own writes."""
     _note(transaction, domain, key)
     transaction.lock_row(domain, key.encode(), Mode.S)
-    for own, value in map(row_change, reversed(transaction.changes(domain))):
+    for own, value in map(row_change, reversed(transaction.rows.get(domain, ()))):
         if own == key:
             return value
     entry = transaction.view().page_for(domain, key.encode())

@@ -13,8 +13,7 @@ from tests.report.samples import counted, empty, orders
 
 from strandline.changes.shape import BEFORE, CHANGED, ChangeSet, Counts
 from strandline.changes.table_difference import difference
-from strandline.errors import InputError
-from strandline.report import Positions, RunFacts, change_positions, combined, html_report, positions_by_key
+from strandline.report import Positions, RunFacts, html_report, positions_by_key
 
 EVIL = "</td><script>alert('x')</script><img src=x onerror=alert(1)> \"'&"
 VOID = {"meta", "path", "rect", "line"}
@@ -132,24 +131,6 @@ def test_long_values_are_cut_around_their_difference_and_the_differing_words_are
     page = html_report(changes.header, changes.rows)
     assert re.findall("<mark>(.*?)</mark>", page) == ["old", "new"]
     assert len(page) < 20_000
-
-
-def test_ranks_fall_into_buckets_of_equal_width() -> None:
-    where = change_positions({"insert": [0, 1, 99], "update": [50], "delete": []}, 100, 10)
-    assert where.inserted == (2, 0, 0, 0, 0, 0, 0, 0, 0, 1)
-    assert where.updated[5] == 1
-    assert where.highest == 2
-    assert sum(change_positions({"update": range(1_000)}, 1_000, 7).updated) == 1_000
-    with pytest.raises(InputError, match="ranks"):
-        change_positions({"insert": [5]}, 5)
-
-
-def test_positions_of_parts_add_up() -> None:
-    one, two = Positions((1, 0), (0, 0), (2, 0), "a", "m"), Positions((0, 1), (1, 0), (0, 0), "n", "z")
-    assert combined([one, two]) == Positions((1, 1), (1, 0), (2, 0), "a", "z")
-    assert combined([]).highest == 0
-    with pytest.raises(InputError, match="buckets"):
-        Positions((1,), (), ())
 
 
 @pytest.mark.parametrize(

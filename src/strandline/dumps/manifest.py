@@ -249,10 +249,8 @@ def changes_to_json(one: StateChanges) -> Json:
 
 def changes_from_json(body: Json) -> StateChanges:
     """The reverse of `changes_to_json`."""
-    headers = [decode_table_entry(row[0], row[0], row) for row in body["headers"]]
-    entries = {
-        TableId(domain): tuple(decode_entry(domain, row[0], row) for row in rows) for domain, rows in body["entries"]
-    }
+    headers = [decode_table_entry(row[0], row) for row in body["headers"]]
+    entries = {TableId(domain): tuple(decode_entry(row[0], row) for row in rows) for domain, rows in body["entries"]}
     return StateChanges({header.domain: header for header in headers}, entries)
 
 

@@ -104,10 +104,6 @@ class Spool:
     def close(self) -> None:
         self._finalizer()
 
-    @property
-    def closed(self) -> bool:
-        return not self._finalizer.alive
-
     def __enter__(self) -> Spool:
         return self
 

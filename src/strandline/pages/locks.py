@@ -243,12 +243,6 @@ class LockManager:
                 if resource in self._held[transaction]:
                     self._let_go(transaction, resource)
 
-    def held(self, transaction: TransactionId, resource: Resource) -> Mode | None:
-        """What a transaction holds on a resource."""
-        with self._mutex:
-            lock = self._locks.get(resource)
-            return None if lock is None else lock.holders.get(transaction)
-
     def try_exclusive(
         self, owner: TransactionId, resources: Iterable[Resource], batch: frozenset[TransactionId]
     ) -> bool:

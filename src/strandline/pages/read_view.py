@@ -110,13 +110,6 @@ class ReadView:
         entry = self.domain(domain)
         return page_entry(find(self.objects.node, entry.root, number)) if entry is not None else None
 
-    def entries(self, domain: TableId) -> Iterator[Entry]:
-        """The live data pages of a domain by logical number (not by key)."""
-        entry = self.domain(domain)
-        for item in items(self.objects.node, entry.root if entry is not None else None):
-            if isinstance(item, Entry) and item.base is not None and not item.directory:
-                yield item
-
     def entries_since(self, domain: TableId, after: CommitNumber) -> Iterator[Entry]:
         """Entries changed after `after` (exclusive), null and directory entries included (section 4.2)."""
         entry = self.domain(domain)

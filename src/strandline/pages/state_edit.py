@@ -166,13 +166,6 @@ class TableEdit:
             return self._pending[number]
         return self._old(number)
 
-    def entries(self) -> Iterator[Entry]:
-        """The live data pages by logical number."""
-        old = {item.number: item for item in items(self._load, self.before.root) if isinstance(item, Entry)}
-        for _, entry in sorted({**old, **self._pending}.items()):
-            if entry.base is not None and not entry.directory:
-                yield entry
-
     def changed(self) -> Iterator[tuple[Entry | None, Entry | None]]:
         """The data pages edited so far: as they were and as they will be, None where there is none."""
         for number, entry in sorted(self._pending.items()):
@@ -227,13 +220,13 @@ class TableEdit:
     def put(self, number: LogicalPage, draft: Draft) -> None:
         """Replace what a logical page holds."""
         self._pending[number] = Entry(
-            self.domain, number, self.commit, self._born(draft.base), self._born(draft.overlay), draft.rows,
+            number, self.commit, self._born(draft.base), self._born(draft.overlay), draft.rows,
             draft.least, draft.greatest, False, draft.note,
         )  # fmt: skip
 
     def remove(self, number: LogicalPage) -> None:
         """Delete a logical page; a null entry remembers when."""
-        self._pending[number] = Entry(self.domain, number, self.commit, None)
+        self._pending[number] = Entry(number, self.commit, None)
         self._free_list().put(number)
 
     def index(self, separator: bytes, number: LogicalPage) -> None:
@@ -347,7 +340,7 @@ class TableEdit:
 
     def _store_leafage(self, number: LogicalPage, page: Leafage) -> None:
         base = self._born(self._state.output.sealed("directory", page.to_json()))
-        self._pending[number] = Entry(self.domain, number, self.commit, base, directory=True)
+        self._pending[number] = Entry(number, self.commit, base, directory=True)
 
     def _directory(self) -> DirectoryPages:
         def add(page: Leafage) -> LogicalPage:

@@ -8,7 +8,7 @@ does is visible, and aborting it frees its new pages and touches nothing else.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -171,10 +171,6 @@ class Transaction:
     def change(self, domain: TableId, payload: object) -> None:
         """Keep a row change for the installer."""
         self.rows.setdefault(domain, []).append(payload)
-
-    def changes(self, domain: TableId) -> Sequence[object]:
-        """This transaction's own row changes of a table, in order: reading one's own writes needs them."""
-        return tuple(self.rows.get(domain, ()))
 
     # Page changes
 

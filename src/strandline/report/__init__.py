@@ -21,7 +21,7 @@ from strandline.report.layouts import (
 )
 from strandline.report.markdown import markdown_report
 from strandline.report.notebook import SHOWN, changes_html, changes_page, first_rows, rows_html, schema_html
-from strandline.report.positions import MARK, Positions, change_positions, combined, positions_by_key
+from strandline.report.positions import MARK, Positions, positions_by_key
 from strandline.report.run_facts import RunFacts, facts_of, summary_json
 from strandline.report.sql import DIALECTS, sql_merge
 from strandline.report.text_report import summary_view, summary_words
@@ -55,12 +55,10 @@ __all__ = [
     "Transition",
     "append_changes",
     "cdf",
-    "change_positions",
     "changes_html",
     "changes_page",
     "column_by_column",
     "column_changes",
-    "combined",
     "debezium",
     "facts_of",
     "first_rows",

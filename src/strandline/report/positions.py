@@ -5,7 +5,6 @@ picture as inline SVG.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,6 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.changes import COUNTED, DELETE, INSERT, KINDS, UPDATE, ChangeSet
-from strandline.errors import InputError
 from strandline.report.layouts import of_kind
 from strandline.report.values import python_values, text
 from strandline.values import is_number
@@ -33,38 +31,16 @@ class Positions:
     first: str = ""
     last: str = ""
 
-    def __post_init__(self) -> None:
-        if not len(self.inserted) == len(self.updated) == len(self.deleted):
-            raise InputError("the counts of inserts, updates and deletes have different numbers of buckets")
-
     @property
     def highest(self) -> int:
         """The greatest number of changes in one bucket."""
         return max((sum(each) for each in zip(self.inserted, self.updated, self.deleted, strict=True)), default=0)
 
 
-def change_positions(ranks: Mapping[str, Sequence[int]], total: int, buckets: int = BUCKETS) -> Positions:
-    """Counts from the ranks of changed keys, by kind of change: rank 0 is the least of `total` keys of both sides.
-
-    >>> change_positions({"insert": [0, 9], "update": [5]}, 10, 2).inserted
-    (1, 1)
-    """
-    width = max(total, 1)
-    counts = {}
-    for kind in KINDS:
-        places = np.asarray(ranks.get(kind, ()), dtype=np.int64)
-        if len(places) and (places.min() < 0 or places.max() >= width):
-            raise InputError(
-                f"the ranks of keys reach from {places.min()} to {places.max()}, but there are {total} keys"
-            )
-        counts[kind] = _tally(places * buckets // width, buckets)
-    return Positions(counts[INSERT], counts[UPDATE], counts[DELETE])
-
-
 def positions_by_key(changes: ChangeSet, buckets: int = BUCKETS) -> Positions | None:
     """Counts by the value of the first key column, between its least and greatest value among the changes.
 
-    For callers who don't know ranks. None where the key has no values to measure along: text, or none at all.
+    None where the key has no values to measure along: text, or none at all.
     """
     header = changes.header
     if header.form == COUNTED or not len(changes.rows):
@@ -79,18 +55,6 @@ def positions_by_key(changes: ChangeSet, buckets: int = BUCKETS) -> Positions | 
     counts = {kind: _tally(bucket[of_kind(changes.rows, kind) & np.isfinite(places)], buckets) for kind in KINDS}
     ends = python_values(column.take(pa.array([int(np.nanargmin(places)), int(np.nanargmax(places))])))
     return Positions(counts[INSERT], counts[UPDATE], counts[DELETE], text(ends[0]), text(ends[1]))
-
-
-def combined(parts: Iterable[Positions]) -> Positions:
-    """The counts of all parts together, bucket by bucket; the ends are the first part's and the last part's."""
-    known = list(parts)
-    if not known:
-        return Positions((), (), ())
-    sums = [
-        tuple(sum(each) for each in zip(*(getattr(part, name) for part in known), strict=True))
-        for name in ("inserted", "updated", "deleted")
-    ]
-    return Positions(sums[0], sums[1], sums[2], known[0].first, known[-1].last)
 
 
 def _measured(column: pa.ChunkedArray) -> npt.NDArray[np.float64] | None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from strandline.changes import BEFORE, CHANGE, KeyedImages, check_fit
 from strandline.engine import Attempt, Result, WorkItem, kernel
-from strandline.pages import UNBORN, Draft, Entry, Grant, LogicalPage, PageRef, TableId, WorkerOutput
+from strandline.pages import UNBORN, Draft, Entry, Grant, LogicalPage, WorkerOutput, decode_page, encode_page
 from strandline.relations import Scan, read_table
 from strandline.storage import cached_property
 from strandline.tables.changes import compared
@@ -48,7 +48,6 @@ class WriteMode(Enum):
 
 
 _CACHE_BYTES = 64 << 20
-_NO_TABLE = TableId(0)
 
 
 @kernel
@@ -228,12 +227,11 @@ def page_to_json(page: Entry | Draft) -> list[Any]:
     """A page of a table for a work item, or for its result; numbers and dates don't travel."""
     refs = [ref for ref in (page.base, page.overlay) if ref is not None]
     bounds = [None if key is None else key.hex() for key in (page.least, page.greatest)]
-    return [[[ref.name, ref.born, ref.size, ref.checksum, ref.rows] for ref in refs], page.rows, *bounds]
+    return [[encode_page(ref) for ref in refs], page.rows, *bounds]
 
 
-def entry_from_json(body: Sequence[Any], table_id: TableId = _NO_TABLE) -> Entry:
+def entry_from_json(body: Sequence[Any]) -> Entry:
     """The reverse of `page_to_json`."""
-    pages = [PageRef(*page) for page in body[0]]
+    base, overlay = (*map(decode_page, body[0]), None)[:2]
     least, greatest = (None if key is None else bytes.fromhex(key) for key in body[2:])
-    overlay = pages[1] if len(pages) > 1 else None
-    return Entry(table_id, LogicalPage(0), UNBORN, pages[0], overlay, body[1], least, greatest)
+    return Entry(LogicalPage(0), UNBORN, base, overlay, body[1], least, greatest)

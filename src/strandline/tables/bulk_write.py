@@ -125,7 +125,7 @@ def load_rows(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals) -> in
     pages = pending.pages if pending.pages is not None else []
     for outcome in outcomes:
         for body in outcome.result["pages"]:
-            entry = entry_from_json(body, pending.table_id)
+            entry = entry_from_json(body)
             pages.append(LocalPage(cast(bytes, entry.least) if pages else b"", entry, None))
     pending.pages = pages
     return sum(outcome.result["rows"] for outcome in outcomes)
@@ -228,7 +228,7 @@ def _put(bulk: BulkWrite, pending: PendingWrites, outcomes: Sequence[Outcome]) -
     made: dict[bytes, list[Any]] = {}
     for outcome in outcomes:
         for separator, entries in outcome.result["pages"].items():
-            pages = [entry_from_json(body, pending.table_id) for body in entries]
+            pages = [entry_from_json(body) for body in entries]
             made.setdefault(bytes.fromhex(separator), []).extend(pages)
     writer = bulk_writer(pending.schema, bulk.io)
     replace_pages(pending, made, writer)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.engine import parallel
-from strandline.pages import UNBORN, Draft, Entry, LogicalPage, TableId
+from strandline.pages import UNBORN, Draft, Entry, LogicalPage
 from strandline.tables.keys import encode_keys, provisional_start
 from strandline.tables.page import OpenedPage, live_base, replace_columns
 from strandline.tables.page_update import split_by_page
@@ -210,12 +210,12 @@ def _numbered(pending: PendingWrites, delta: Delta) -> Delta:
 
 
 def _written(pending: PendingWrites, writer: PageWriter, pages: Iterable[EncodedPage]) -> list[Entry]:
-    return [entry_of(writer.write(page), pending.table_id) for page in pages]
+    return [entry_of(writer.write(page)) for page in pages]
 
 
-def entry_of(draft: Draft, table_id: TableId) -> Entry:
+def entry_of(draft: Draft) -> Entry:
     """A page that this transaction made, to be read like any other; it has no number yet."""
-    return Entry(table_id, LogicalPage(0), UNBORN, draft.base, draft.overlay, draft.rows, draft.least, draft.greatest)
+    return Entry(LogicalPage(0), UNBORN, draft.base, draft.overlay, draft.rows, draft.least, draft.greatest)
 
 
 def draft_of(entry: Entry) -> Draft:

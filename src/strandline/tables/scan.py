@@ -22,7 +22,18 @@ import pyarrow.types as pt
 
 from strandline.engine import cut_evenly, parallel
 from strandline.errors import InputError, NotFound, StrandlineError
-from strandline.pages import Entry, Objects, PageRef, PageSnapshot, ReadView, TableEntry, is_own_name
+from strandline.pages import (
+    UNBORN,
+    Entry,
+    LogicalPage,
+    Objects,
+    PageSnapshot,
+    ReadView,
+    TableEntry,
+    decode_page,
+    encode_page,
+    is_own_name,
+)
 from strandline.relations import Bounds, Relation, Scan, Split, moment, read_scan, register_reader
 from strandline.storage import LocalStorage, ObjectStorage, OverlayStorage, Storage, open_storage
 from strandline.tables.keys import decode_first
@@ -240,7 +251,7 @@ class TableRelation:
         options = {
             "module": __name__,
             "store": self.store,
-            "pages": [_page_to_json(page) for page in entry.pages],
+            "pages": [encode_page(page) for page in entry.pages],
             "record": self.reader.schema.to_bytes().decode(),
         }
         path = f"{self.store}/{live_base(entry).name}"
@@ -269,28 +280,14 @@ def read_page(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[p
     """The current rows of a page, in order of the key."""
     schema = TableSchema.from_bytes(scan.options["record"].encode())
     objects = objects_of(scan.options["store"])
-    pages = [PageRef(*page) for page in scan.options["pages"]]
-    entry = _entry(pages)
+    base, overlay = (*map(decode_page, scan.options["pages"]), None)[:2]
+    entry = Entry(LogicalPage(0), UNBORN, base, overlay)
     needed = tuple({*columns, *schema.order})
     rows = PageCache(0).chosen(entry, schema, objects.page, needed).table
     yield from rows.select(list(columns)).to_batches(max_chunksize=batch_rows)
 
 
 register_reader(FORMAT, read_page)
-
-
-def _entry(pages: Sequence[PageRef]) -> Entry:
-    return Entry(
-        domain=0,  # type: ignore[arg-type]
-        number=0,  # type: ignore[arg-type]
-        changed=0,  # type: ignore[arg-type]
-        base=pages[0],
-        overlay=pages[1] if len(pages) > 1 else None,
-    )
-
-
-def _page_to_json(page: PageRef) -> list[Any]:
-    return [page.name, page.born, page.size, page.checksum, page.rows]
 
 
 def key_column_bounds(keys: tuple[bytes | None, bytes | None], schema: TableSchema) -> dict[str, Bounds]:

@@ -44,7 +44,6 @@ class Entry:
     there, overlay applied. `note` is whatever JSON the tables keep about a page.
     """
 
-    domain: TableId
     number: LogicalPage
     changed: CommitNumber
     base: PageRef | None
@@ -173,7 +172,7 @@ def decode_node(ref: NodeRef, data: bytes) -> Node:
         )
     domain, level, first, slots = body
     decode = _DECODERS[0 if level else (1 if domain >= 0 else 2)]
-    return Node(domain, level, first, {row[0]: decode(domain, first + row[0], row) for row in slots})
+    return Node(domain, level, first, {row[0]: decode(first + row[0], row) for row in slots})
 
 
 def encode_ref(ref: NodeRef | None) -> Json:
@@ -226,22 +225,22 @@ def encode_item(item: Item) -> list[Json]:
     ]  # fmt: skip
 
 
-def _child(_domain: int, _number: int, row: Json) -> Item:
+def _child(_number: int, row: Json) -> Item:
     ref = decode_ref(row[1])
     if ref is None:
         raise Damaged("an inner node of the page table names no node", doing="reading a page table")
     return ref
 
 
-def decode_entry(domain: int, number: int, row: Json) -> Entry:
+def decode_entry(number: int, row: Json) -> Entry:
     """An entry from its row."""
     return Entry(
-        TableId(domain), LogicalPage(number), row[1], decode_page(row[2]), decode_page(row[3]), row[4],
+        LogicalPage(number), row[1], decode_page(row[2]), decode_page(row[3]), row[4],
         decode_key(row[5]), decode_key(row[6]), bool(row[7]), row[8],
     )  # fmt: skip
 
 
-def decode_table_entry(_domain: int, number: int, row: Json) -> TableEntry:
+def decode_table_entry(number: int, row: Json) -> TableEntry:
     """A table's entry from its row."""
     return TableEntry(TableId(number), row[1], row[2], decode_page(row[3]), decode_ref(row[4]), row[5], row[6])
 

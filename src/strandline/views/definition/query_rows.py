@@ -163,7 +163,7 @@ class QueryRows:
         return wider._joining((occurrence,), *map(wider.means, conditions))
 
     def _joining(self, occurrences: tuple[Occurrence, ...], *conditions: exp.Expr) -> QueryRows:
-        joins = (*self.scope.joins, JoinClause("", "", conditions))
+        joins = (*self.scope.joins, JoinClause("", conditions))
         return replace(
             self, scope=replace(self.scope, occurrences=(*self.scope.occurrences, *occurrences), joins=joins)
         )

@@ -113,7 +113,6 @@ class JoinClause:
     Of joins in parentheses it has the first table, and those `inside` with the others.
     """
 
-    alias: str
     side: str
     conditions: tuple[exp.Expr, ...]
     inside: tuple[JoinClause, ...] = ()
@@ -267,7 +266,7 @@ def _scope_of_joins(
         scope, conditions = _merged(scope, before, shared)
         if join.args.get("on") is not None:
             conditions.append(scope.qualified(join.args["on"]))
-        scope = replace(scope, joins=(*scope.joins, JoinClause(scope.occurrences[-1].alias, side, tuple(conditions))))
+        scope = replace(scope, joins=(*scope.joins, JoinClause(side, tuple(conditions))))
     return scope
 
 
@@ -299,13 +298,12 @@ def _with_joins(scope: NameScope, join: exp.Join, inside: NameScope) -> NameScop
     )
     on = join.args.get("on")
     conditions = () if on is None else (both.qualified(on),)
-    alias = inside.occurrences[0].alias
     if side:
-        added: tuple[JoinClause, ...] = (JoinClause(alias, side, conditions, inside.joins),)
+        added: tuple[JoinClause, ...] = (JoinClause(side, conditions, inside.joins),)
     elif any(one.side for one in inside.joins):
         raise NotMaintainable("an inner join with outer joins in parentheses: put these first", shown_clause(join))
     else:
-        *earlier, last = (JoinClause(alias, "", ()), *inside.joins)
+        *earlier, last = (JoinClause("", ()), *inside.joins)
         added = (*earlier, replace(last, conditions=(*last.conditions, *conditions)))
     return replace(both, joins=(*scope.joins, *added))
 
