@@ -81,6 +81,19 @@ def test_things_say_what_they_are(shop: sl.Store, kind: str, words: str) -> None
     assert repr(things(shop)[kind]).startswith(words)
 
 
+def test_a_store_its_branches_and_named_snapshots_say_what_they_are(shop: sl.Store) -> None:
+    assert repr(shop) == f"<Store {shop.url}: stock>"
+    with shop.branch() as trial:
+        assert repr(trial) == f"<TemporaryStore {shop.url}: stock>"
+    named = shop.snapshot("monday")
+    assert repr(named).startswith(f"<Snapshot 'monday' at commit {named.commit}, taken 20")
+    assert "of some tables" in repr(shop.snapshot("part", tables=["stock"]))
+    idea = shop.branch("idea-2")
+    assert repr(idea) == f"<Store {shop.url}, branch idea-2: stock>"
+    idea.close()
+    assert repr(idea) == "<Store: this handle of a branch is closed>"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_notebook_shows_values_as_text(shop: sl.Store, kind: str) -> None:
     shown = things(shop)[kind]._repr_html_()

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from strandline.changes import Changes
 from strandline.engine import runs_on_spark
-from strandline.errors import InputError, InUse, StoreError
+from strandline.errors import InputError, InUse, StoreError, StrandlineError
 from strandline.pages import (
     EVERY,
     MAIN,
@@ -129,6 +129,15 @@ class Store:
     def identity(self) -> str:
         """The store's own id; a restored store has another."""
         return self.pages.store.identity
+
+    def __repr__(self) -> str:
+        kind = type(self).__name__
+        try:
+            version, tables = self.name, ", ".join(self.tables()) or "no tables"
+        except StrandlineError as error:
+            return f"<{kind}: {error.why}>"
+        branch = f", branch {version}" if version not in ("", MAIN) else ""
+        return f"<{kind} {self.url}{branch}: {tables}>"
 
     # Reading
 

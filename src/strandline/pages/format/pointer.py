@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from strandline.errors import Damaged
 from strandline.pages.format.envelope import Json, seal, unseal
@@ -98,11 +99,9 @@ class ChunkedList:
         return ChunkedList(tuple(body[0]), tuple(Chunk(*row) for row in body[1]))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SnapshotRecord:
-    """A permanent snapshot. `domains` is None for a full one; a partial one holds only those (section
-    3.3).
-    """
+    """A permanent snapshot. `domains` is None for a full one; a partial one holds only those (section 3.3)."""
 
     commit: CommitNumber
     name: str
@@ -110,6 +109,11 @@ class SnapshotRecord:
     taken: float
     domains: frozenset[TableId] | None = None
     commit_id: str = ""
+
+    def __repr__(self) -> str:
+        part = "" if self.domains is None else ", of some tables"
+        taken = datetime.fromtimestamp(self.taken, UTC)
+        return f"<Snapshot {self.name!r} at commit {self.commit}{part}, taken {taken:%F %T} UTC>"
 
     def holds(self, domain: TableId) -> bool:
         """Whether pages of `domain` belong to this snapshot. The upper tier and the catalog always do."""
