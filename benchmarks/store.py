@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table as Shown
 
 import strandline as sl
-from strandline.pages import Visits
+from strandline.pages.format.page_table import Visits
 from strandline.store import Store, create
 from strandline.tables import page_writer
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from strandline.pages import Draft, Visits
+from strandline.pages import Draft
+from strandline.pages.format.page_table import Visits
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create, create_on
 from strandline.tables.keys import encode_key

@@ -19,7 +19,7 @@ from tests.values.properties import for_all
 import strandline as sl
 from strandline.changes import difference
 from strandline.errors import ChangesError, FormatError, InputError, KeysError
-from strandline.report import LAYOUTS, cdf, debezium, lay_out
+from strandline.report.layouts import LAYOUTS, cdf, debezium, lay_out
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.float64()), ("s", pa.string())])
 State = dict[int, tuple[float | None, str]]

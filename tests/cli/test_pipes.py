@@ -22,7 +22,7 @@ import strandline as sl
 from strandline.cli import main
 from strandline.differential import DiffKeywords
 from strandline.differential.options import DiffOptions
-from strandline.report import column_by_column, left, right, side_by_side, sparse
+from strandline.report.layouts import column_by_column, left, right, side_by_side, sparse
 
 ROOT = Path(__file__).parents[2]
 DIFF = ("diff", "monday.parquet", "tuesday.parquet", "--key", "id")

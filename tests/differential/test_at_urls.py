@@ -14,7 +14,8 @@ from tests.storage import s3
 
 import strandline as sl
 from strandline.errors import FormatError, InputError, NotFound
-from strandline.storage import files_below, open_version, put_object
+from strandline.storage import files_below, open_version
+from strandline.storage.object_file import put_object
 
 
 @pytest.fixture(scope="module")

@@ -299,7 +299,7 @@ def test_more_changes_than_are_believable_stop_the_run(tmp_path: Path) -> None:
 
 
 def test_changes_inside_nested_values_are_named_by_their_path() -> None:
-    from strandline.report import column_by_column
+    from strandline.report.layouts import column_by_column
 
     kind = pa.struct([("zip", pa.int64()), ("lines", pa.list_(pa.struct([("qty", pa.int64())])))])
     old = pa.table({"id": [1], "v": pa.array([{"zip": 1, "lines": [{"qty": 1}, {"qty": 2}]}], kind)})

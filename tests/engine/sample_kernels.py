@@ -12,7 +12,8 @@ from typing import Any
 
 from strandline.engine import Attempt, Result, WorkItem, kernel
 from strandline.errors import InputError
-from strandline.storage import file_exists, put_object
+from strandline.storage import file_exists
+from strandline.storage.object_file import put_object
 
 
 @kernel

@@ -18,7 +18,8 @@ from strandline.engine.object_spool import sweep
 from strandline.engine.spark_runner import SparkRunner
 from strandline.engine.spark_session import SPOOL_SETTING, session
 from strandline.errors import EngineError, InputError
-from strandline.storage import files_below, put_object
+from strandline.storage import files_below
+from strandline.storage.object_file import put_object
 
 BYTES = bytes(n * 7 % 251 for n in range(1000))
 

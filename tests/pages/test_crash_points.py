@@ -16,11 +16,12 @@ from tests.pages.faults import STOPS, TROUBLES, Crash, Fault, FaultyStorage
 from tests.pages.toy import Clock, all_rows, assert_sound, created, domain_of, opened, put, write
 
 from strandline.errors import AlreadyExists, NotFound, StrandlineError
-from strandline.pages import Draft, PageStore, page_name
+from strandline.pages import Draft, PageStore
 from strandline.pages.batch_queue import PendingCommit
 from strandline.pages.format import read_master
 from strandline.pages.format.envelope import checksum
 from strandline.pages.format.node import PageRef
+from strandline.pages.format.objects import page_name
 from strandline.pages.ids import UNBORN
 from strandline.storage import MemoryStorage, Storage
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.pages.toy import all_rows, assert_sound, created, domain_of, live_entries, opened, put, write
 
 from strandline.errors import InUse
-from strandline.pages import CATALOG, PageSnapshot, PageStore, TableId, Version, Visits
+from strandline.pages import CATALOG, PageSnapshot, PageStore, TableId, Version
 from strandline.pages.format.node import NodeRef, TableEntry
-from strandline.pages.format.page_table import find, items, only_in
+from strandline.pages.format.page_table import Visits, find, items, only_in
 from strandline.pages.format.pointer import Pointer, SnapshotRecord
 from strandline.pages.ids import NEVER
 from strandline.pages.reclamation import freed_by_drop

@@ -15,7 +15,8 @@ from tests.storage import s3
 import strandline as sl
 from strandline.cli.pipeline import run_json
 from strandline.errors import NotFound
-from strandline.storage import files_below, put_object
+from strandline.storage import files_below
+from strandline.storage.object_file import put_object
 
 
 def name_table(spark: Any, name: str, rows: Rows) -> None:

@@ -26,8 +26,8 @@ from strandline.engine import InlineRunner
 from strandline.errors import FormatError, InputError, NotFound, StorageError
 from strandline.relations import ReadOptions, open_relation, read_relation, read_scan
 from strandline.relations.formats import ParquetRelation, footers
-from strandline.storage import object_file, object_version, open_object, put_object
-from strandline.storage.object_file import refusal
+from strandline.storage import object_file, object_version
+from strandline.storage.object_file import open_object, put_object, refusal
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from tests.values.properties import for_all
 
 import strandline as sl
 from strandline.changes import difference
-from strandline.report import column_changes
+from strandline.report.column_changes import column_changes
 from strandline.report.run_facts import without_secrets
 
 _VALUES = st.lists(st.tuples(*[st.sampled_from([None, 1, 2, 10**12])] * 2), max_size=12)

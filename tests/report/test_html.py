@@ -13,7 +13,8 @@ from tests.report.samples import counted, empty, orders
 
 from strandline.changes.shape import BEFORE, CHANGED, ChangeSet, Counts
 from strandline.changes.table_difference import difference
-from strandline.report import Positions, RunFacts, html_report, positions_by_key
+from strandline.report import RunFacts, html_report, positions_by_key
+from strandline.report.positions import Positions
 
 EVIL = "</td><script>alert('x')</script><img src=x onerror=alert(1)> \"'&"
 VOID = {"meta", "path", "rect", "line"}

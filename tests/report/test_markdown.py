@@ -9,8 +9,8 @@ import pytest
 
 import strandline as sl
 from strandline.changes.table_difference import difference
-from strandline.report import RunFacts, markdown_report
-from strandline.report.markdown import code
+from strandline.report import RunFacts
+from strandline.report.markdown import code, markdown_report
 
 EVIL = "a|b`c``d <script>@me</script>\n**x** [l](u)"
 

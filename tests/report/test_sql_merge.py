@@ -23,7 +23,8 @@ import strandline as sl
 from strandline.changes.shape import ChangeSet
 from strandline.changes.table_difference import difference
 from strandline.errors import ChangesError, InputError, SchemaError, SqlError
-from strandline.report import DIALECTS, Out, sql_merge, write_out
+from strandline.report import Out, write_out
+from strandline.report.sql import DIALECTS, sql_merge
 from strandline.values import no_rows
 
 __all__ = ["postgres"]

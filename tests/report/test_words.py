@@ -15,8 +15,8 @@ from tests.report.samples import counted, empty, orders
 
 from strandline.changes.shape import BEFORE, CHANGED, ChangeSet, Counts, Header
 from strandline.changes.table_difference import difference
-from strandline.report import Example, RunFacts, pick_examples, summary_json, summary_view, summary_words
-from strandline.report.examples import one_line, shortened_pair
+from strandline.report import RunFacts, pick_examples, summary_json, summary_view, summary_words
+from strandline.report.examples import Example, one_line, shortened_pair
 from strandline.report.html import html_report
 from strandline.report.run_facts import describe_facts, format_probability, format_seconds
 

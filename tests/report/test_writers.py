@@ -19,7 +19,8 @@ from tests.report.samples import counted, empty, orders
 import strandline as sl
 from strandline.changes import Changes
 from strandline.errors import FormatError, InputError, NotFound, StrandlineError
-from strandline.report import Out, format_of, lay_out, write_out, write_rows, write_text
+from strandline.report import Out, format_of, write_out, write_rows, write_text
+from strandline.report.layouts import lay_out
 
 AWKWARD = pa.table(
     {

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 import strandline as sl
-from strandline.cli.store_access import open_sides
+from strandline.cli.inputs import open_sides
 from strandline.errors import InputError, StrandlineError
 from strandline.relations import open_relation, read_relation
 from strandline.storage import MemoryStorage

@@ -10,7 +10,7 @@ from tests.storage.s3 import Overloaded, bucket
 from tests.tables.shop import numbered
 
 import strandline as sl
-from strandline.storage import put_object
+from strandline.storage.object_file import put_object
 
 
 def test_an_overloaded_object_store_makes_no_row_wrong_and_none_twice() -> None:

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from strandline.errors import NotFound, SchemaError, SqlError
-from strandline.views import Shape, define
+from strandline.views.definition.definition import Shape
+from strandline.views.definition.parse import define
 
 
 def shape(key: tuple[str, ...] = (), **columns: pa.DataType) -> Shape:

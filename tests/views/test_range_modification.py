@@ -24,7 +24,9 @@ from strandline.replication.targets.target import open_target
 from strandline.tables.predicates import TableExpression
 from strandline.tables.row_changes import UpdateStatement
 from strandline.values.expressions import parse_condition
-from strandline.views import Shape, ViewDefinition, define
+from strandline.views import ViewDefinition
+from strandline.views.definition.definition import Shape
+from strandline.views.definition.parse import define
 from strandline.views.range_modifications.portable_expressions import NotPortable
 from strandline.views.range_modifications.range_modification import (
     Images,

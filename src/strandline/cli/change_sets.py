@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from strandline.cli.inputs import names_of
 from strandline.cli.output import (
+    answer,
     console,
     emit_json,
     output_options,
@@ -64,11 +66,11 @@ def apply(
         applied.save(out)
     else:
         write_rows(applied.tables(), out, format_)
-    if as_json:
-        emit_json({"out": out, "rows": applied.rows, "applied": changes.summary().changed})
-    else:
-        say(f"{changes.summary().changed:,} changes applied to {relation}: {applied.rows:,} rows in {place(out)}.")
-    return 0
+    return answer(
+        {"out": out, "rows": applied.rows, "applied": changes.summary().changed},
+        f"{changes.summary().changed:,} changes applied to {relation}: {applied.rows:,} rows in {place(out)}.",
+        as_json=as_json,
+    )
 
 
 def _filling(given: Sequence[str], sets: Sequence[Changes]) -> dict[str, Any] | None:
@@ -119,11 +121,7 @@ def _put(result: Changes, given: dict[str, Any], *, as_json: bool) -> int:
     """Write a set made of saved ones where it was asked for: a name that names no format is a saved set's folder."""
     write_changes(result, given, otherwise="changes")
     out = target_of(given)[0] or given["html_path"] or given["append_path"]
-    if as_json:
-        emit_json({"out": out, **result.summary().to_json()})
-    else:
-        say(f"{place(out)}: {result.summary()}.")
-    return 0
+    return answer({"out": out, **result.summary().to_json()}, f"{place(out)}: {result.summary()}.", as_json=as_json)
 
 
 @click.command()
@@ -208,7 +206,7 @@ def net(
     import strandline as sl
 
     piped = takes_stdout(given, as_json=as_json, inputs=(source,))
-    names = [name for text in key for name in text.split(",") if name]
+    names = names_of(key)
     is_delta = os.path.isdir(os.path.join(source, "_delta_log"))
     if is_delta and since is None:
         raise click.UsageError("of a Delta table say --since, the version that you have")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from strandline.cli.inputs import names_of, open_sides, read_options, reading_options
 from strandline.cli.output import (
     console,
     emit_json,
@@ -20,7 +21,6 @@ from strandline.cli.output import (
     takes_stdout,
     write_changes,
 )
-from strandline.cli.store_access import open_sides
 
 if TYPE_CHECKING:
     from strandline.differential import Differential
@@ -87,12 +87,7 @@ SAMPLE = 2000
 @click.option("--new-query", metavar="SQL", help="What to read of the database that NEW names, instead of a table.")
 @click.option("--old-version", metavar="VERSION", help="The version of a Delta or Iceberg table: a number or a time.")
 @click.option("--new-version", metavar="VERSION", help="The same of NEW; one table is both sides if it is given alone.")
-@click.option("--types", multiple=True, metavar="COLUMN=TYPE", help="The type of a column, e.g. id=int64.")
-@click.option("--union-by-name", is_flag=True, help="Part files may differ: types are widened, absent columns null.")
-@click.option("--no-header", is_flag=True, help="CSV without a header line.")
-@click.option("--delimiter", help="CSV delimiter.")
-@click.option("--encoding", default="utf-8", show_default=True, help="CSV encoding, e.g. latin-1.")
-@click.option("--nulls", multiple=True, metavar="TEXT", help="CSV text that means null, e.g. NA; repeat for several.")
+@reading_options
 @output_options
 @click.option("--explain", is_flag=True, help="Show what each algorithm would cost and why one was taken.")
 @running
@@ -124,7 +119,7 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
     old, new = _old_and_new(sides, given["state"], versions=bool(given["old_version"] or given["new_version"]))
     piped = takes_stdout(given, as_json=as_json, inputs=(old, new))
     options = _options(given)
-    key = _names(given["key"])
+    key = names_of(given["key"])
     if given["key"] and not key:
         raise click.UsageError("--key names no column. Leave it out to compare rows without a key.")
     if given["raw"]:
@@ -162,16 +157,7 @@ def _old_and_new(sides: Sequence[str], state: str | None, *, versions: bool) -> 
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
-    from strandline.relations import ReadOptions
-
-    read = ReadOptions(
-        types=pairs(given["types"], "--types"),
-        header=not given["no_header"],
-        delimiter=given["delimiter"],
-        encoding=given["encoding"],
-        nulls=given["nulls"],
-        union_by_name=given["union_by_name"],
-    )
+    read = read_options(given)
     names = (
         "algorithm where duplicates strict_schema any_case carry state save_state bits miss_probability "
         "column_signatures memory slices keep_sorted fail_over old_query new_query old_version new_version"
@@ -179,8 +165,8 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
     options = {name: given[name] for name in names.split()}
     options |= {name: given[name] for name in ("aging", "block") if given[name] is not None}
     options |= {
-        "columns": _names(given["columns"]) if given["columns"] else None,
-        "ignore": _names(given["ignore"]),
+        "columns": names_of(given["columns"]) if given["columns"] else None,
+        "ignore": names_of(given["ignore"]),
         "rename": pairs(given["rename"], "--rename"),
         "compare": pairs(given["compare"], "--compare"),
         "verify": given["verify"] or given["verify"] is not None,
@@ -190,10 +176,6 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         "read_new": read,
     }
     return options
-
-
-def _names(given: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name for text in given for name in text.split(",") if name)
 
 
 _WITH_RAW = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.output import console, emit_json, pairs, running, say
+from strandline.cli.output import answer, console, emit_json, pairs, running, say
 from strandline.cli.store_access import control, count_of, iso_time, json_option, local_time, store_argument
 from strandline.engine import byte_count, set_quiet
 
@@ -61,11 +61,7 @@ def dump(
         if due:
             due_level = Dumps(target, key_file=key_file).due(pages, schedule or SCHEDULE)
             if due_level is None:
-                if as_json:
-                    emit_json({"due": None})
-                else:
-                    say("No dump is due.")
-                return 0
+                return answer({"due": None}, "No dump is due.", as_json=as_json)
             level = due_level
         scope: dict[str, Any] = {"tables": tables or None, "version": version}
         made = take_dump(pages, target, level=level, key_file=key_file, runner=runner, hurry=hurry, **scope)
@@ -125,11 +121,11 @@ def dumps(
         return _removed(here.sweep(confirm=confirm), as_json)
     if synthesize:
         made = here.synthesize()
-        if as_json:
-            emit_json({"id": made.id, "pages": made.pages, "bytes": made.bytes})
-        else:
-            say(f"{made.id}: {count_of(made.pages, 'page')}, {byte_count(made.bytes)}, in {made.seconds:.1f} s.")
-        return 0
+        return answer(
+            {"id": made.id, "pages": made.pages, "bytes": made.bytes},
+            f"{made.id}: {count_of(made.pages, 'page')}, {byte_count(made.bytes)}, in {made.seconds:.1f} s.",
+            as_json=as_json,
+        )
     return _draw(here, as_json)
 
 

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from strandline.cli.output import complain, emit_json, place, row_options, running, say, span, takes_stdout, target_of
+from strandline.cli.output import (
+    answer,
+    complain,
+    emit_json,
+    place,
+    row_options,
+    running,
+    say,
+    span,
+    takes_stdout,
+    target_of,
+)
 from strandline.cli.store_access import (
     STATE,
     control,
@@ -68,11 +79,7 @@ def query(
         _tell_of_old_rows(opened, sql, at)
     if out:
         write_rows(rows, out, format_)
-        if as_json:
-            emit_json({"rows": len(rows), "out": out})
-        else:
-            say(f"{len(rows):,} rows in {place(out)}.")
-        return 0
+        return answer({"rows": len(rows), "out": out}, f"{len(rows):,} rows in {place(out)}.", as_json=as_json)
     if as_json:
         emit_json({"columns": rows.column_names, "rows": rows.to_pylist()})
         return 0

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from strandline.cli.output import emit_json, pairs, running, say
+from strandline.cli.inputs import names_of, read_options, reading_options
+from strandline.cli.output import answer, emit_json, running, say
 from strandline.cli.store_access import NoRows, json_option, store_argument, tables_of, version_option
 from strandline.errors import InputError
 
@@ -26,11 +27,11 @@ def create(store: str, as_json: bool) -> int:
 
     storage = open_storage(store)
     create_store(storage, NoRows(), NoRows()).close()
-    if as_json:
-        emit_json({"store": storage.url})
-    else:
-        say(f"A new store: {store}. Load a table with: strandline load {store} TABLE SOURCE --key COLUMN")
-    return 0
+    return answer(
+        {"store": storage.url},
+        f"A new store: {store}. Load a table with: strandline load {store} TABLE SOURCE --key COLUMN",
+        as_json=as_json,
+    )
 
 
 @click.command()
@@ -50,12 +51,7 @@ def create(store: str, as_json: bool) -> int:
     "--input-format", "--format", "format_", help="What the source is, if name and content don't tell: csv, parquet, …"
 )
 @click.option("--query", metavar="SQL", help="What to read of the database that SOURCE names, instead of a table.")
-@click.option("--types", multiple=True, metavar="COLUMN=TYPE", help="The type of a column, e.g. id=int64.")
-@click.option("--union-by-name", is_flag=True, help="Part files may differ: types are widened, absent columns null.")
-@click.option("--no-header", is_flag=True, help="CSV without a header line.")
-@click.option("--delimiter", help="CSV delimiter.")
-@click.option("--encoding", default="utf-8", show_default=True, help="CSV encoding, e.g. latin-1.")
-@click.option("--nulls", multiple=True, metavar="TEXT", help="CSV text that means null, e.g. NA; repeat for several.")
+@reading_options
 @version_option
 @running
 def load(store: str, table: str, source: str, as_json: bool, runner: str, **given: Any) -> int:
@@ -73,7 +69,7 @@ def load(store: str, table: str, source: str, as_json: bool, runner: str, **give
     """
     if runner != "auto":
         raise click.UsageError("load chooses by size where its work runs; leave --runner out")
-    key = tuple(name for text in given["key"] for name in text.split(",") if name)
+    key = names_of(given["key"])
     with tables_of(store, given["version"]) as opened:
         rows = _relation(source, given)
         there = table in opened.tables()
@@ -107,15 +103,6 @@ def load(store: str, table: str, source: str, as_json: bool, runner: str, **give
 
 
 def _relation(source: str, given: dict[str, Any]) -> Any:
-    from strandline.relations import ReadOptions, open_relation
+    from strandline.relations import open_relation
 
-    options = ReadOptions(
-        types=pairs(given["types"], "--types"),
-        header=not given["no_header"],
-        delimiter=given["delimiter"],
-        encoding=given["encoding"],
-        nulls=given["nulls"],
-        union_by_name=given["union_by_name"],
-        query=given["query"],
-    )
-    return open_relation(source, format=given["format_"], options=options)
+    return open_relation(source, format=given["format_"], options=read_options(given))

@@ -59,6 +59,15 @@ def say(words: str) -> None:
         complain(words)
 
 
+def answer(record: object, words: str, *, as_json: bool) -> int:
+    """What a command that went well has to tell, to a program or to a person; and its exit code."""
+    if as_json:
+        emit_json(record)
+    else:
+        say(words)
+    return 0
+
+
 def complain(words: str) -> None:
     """Words that nothing silences: what went wrong."""
     sys.stderr.write(words.rstrip() + "\n")

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from strandline.cli.output import complain, console, emit_json, say, span
+from strandline.cli.output import answer, complain, console, emit_json, say, span
 from strandline.cli.store_access import json_option, show_rows, store_argument, tables_of, version_option
 
 
@@ -57,11 +57,9 @@ def base(action: str, url: str, algorithm: str | None, as_json: bool) -> int:
     else:
         Base(parse_address(url)).release()
     shown = parse_address(url).shown
-    if as_json:
-        emit_json({"action": action, "base": shown})
-    else:
-        say(f"{shown} is {'a base' if action == 'add' else 'released'}.")
-    return 0
+    return answer(
+        {"action": action, "base": shown}, f"{shown} is {'a base' if action == 'add' else 'released'}.", as_json=as_json
+    )
 
 
 @click.command()
@@ -111,11 +109,11 @@ def replicate(places: tuple[str, ...], columns: tuple[str, ...], method: str, as
         status = _of_a_base(places, chosen, method, given)
     else:
         raise click.UsageError("say BASE TARGET, or STORE VIEW TARGET")
-    if as_json:
-        emit_json(status)
-    else:
-        say(f"{status['name']}: {status['messages']} messages, {status['bytes']} bytes to {status['target']}.")
-    return 0
+    return answer(
+        status,
+        f"{status['name']}: {status['messages']} messages, {status['bytes']} bytes to {status['target']}.",
+        as_json=as_json,
+    )
 
 
 def _of_a_base(places: Sequence[str], columns: list[str] | None, method: str, given: dict[str, Any]) -> dict[str, Any]:

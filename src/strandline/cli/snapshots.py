@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from strandline.cli.output import emit_json, say
+from strandline.cli.inputs import names_of
+from strandline.cli.output import answer, emit_json, say
 from strandline.cli.store_access import (
     STATE,
     also,
@@ -41,7 +42,7 @@ def snapshot(store: str, name: str | None, tables: tuple[str, ...], version: str
       strandline snapshot shop monday
       strandline snapshot shop --tables orders,items
     """
-    chosen = [table for text in tables for table in text.split(",") if table]
+    chosen = names_of(tables)
     name = name or dt.datetime.now().strftime("%Y-%m-%dT%H.%M.%S")
     with control(store) as pages:
         opened = version_of(pages, version)
@@ -119,11 +120,11 @@ def branch(store: str, name: str, at: str | None, parent: str, as_json: bool) ->
             with state_at(base, parse_at(base, at)) as state:
                 made = pages.fork(name, parent=parent, of=state)
         commit = made.pointer().commit
-    if as_json:
-        emit_json({"branch": name, "of": parent, "commit": commit})
-    else:
-        say(f"The branch {name} stands on commit {commit} of {parent}.")
-    return 0
+    return answer(
+        {"branch": name, "of": parent, "commit": commit},
+        f"The branch {name} stands on commit {commit} of {parent}.",
+        as_json=as_json,
+    )
 
 
 @click.command()

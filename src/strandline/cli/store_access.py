@@ -1,4 +1,4 @@
-"""What the store's commands share: opening a store, naming a state or a side of a comparison, and printing rows.
+"""What the store's commands share: opening a store, naming a state, and printing rows.
 
 Commands of the control plane open the pages alone: no Arrow, no SQL and no Spark is imported for them, so that they
 answer at once.
@@ -10,7 +10,7 @@ import datetime as dt
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -19,7 +19,7 @@ from strandline.cli.output import draw_rows, leave_pandas_out, plain
 from strandline.errors import NotFound
 
 if TYPE_CHECKING:
-    from strandline.pages import PageSnapshot, PageStore, Version
+    from strandline.pages import PageStore, Version
     from strandline.storage import Storage
     from strandline.store import Store
 
@@ -136,43 +136,3 @@ def _no_store(path: str) -> NotFound:
     return NotFound(
         f"there is no store at {path}", doing="opening a store", hint=f"Create one: strandline create {path}"
     )
-
-
-def open_sides(texts: Sequence[str | None], stack: ExitStack) -> list[Any]:
-    """What `sl.diff` takes for sides. `STORE#NAME@STATE` is a table or what-if as it was at a state; sides of one store
-    that name none are of one state.
-    """
-    opened: dict[str, tuple[Store, PageSnapshot]] = {}
-    return [text if text is None or not _names_a_relation(text) else _side(text, opened, stack) for text in texts]
-
-
-def _side(text: str, opened: dict[str, tuple[Store, PageSnapshot]], stack: ExitStack) -> Any:
-    from strandline.pages import parse_at
-
-    path, _, name = text.rpartition("#")
-    url = storage_of(path).url
-    if url not in opened:
-        store = stack.enter_context(tables_of(path))
-        opened[url] = store, stack.enter_context(store.hold())
-    store, now = opened[url]
-    name, _, state = name.partition("@")
-    with store.hold(parse_at(store.pages, state) if state else now) as snapshot:
-        check_name(_relations(store, snapshot), name, "table")
-        return store.named(name, snapshot)
-
-
-def _relations(store: Store, snapshot: PageSnapshot) -> list[str]:
-    from strandline.whatif import definitions
-
-    return [*store.tables(at=snapshot), *definitions(snapshot.view, store.cache)]
-
-
-_DATABASES = ("postgresql://", "postgres://", "sqlite://", "duckdb://", "parquet://", "delta://", "iceberg://", "adbc:")
-
-
-def _names_a_relation(text: str) -> bool:
-    """A file may have a # in its name; a store is a folder with a MASTER, or at a URL."""
-    path, mark, name = text.rpartition("#")
-    if not mark or not path or not name or os.path.exists(text) or text.startswith(_DATABASES):
-        return False
-    return "://" in path or os.path.isfile(os.path.join(path, "MASTER"))

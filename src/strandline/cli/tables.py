@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from strandline.cli.output import emit_json, say
+from strandline.cli.output import answer, emit_json, say
 from strandline.cli.store_access import (
     STATE,
     count_of,
@@ -139,11 +139,7 @@ def export(store: str, table: str, path: str, at: str | None, version: str, as_j
 
     with tables_of(store, version) as opened:
         done = opened.table(table).export(path, at=parse_at(opened.pages, at), **how)
-    if as_json:
-        emit_json(asdict(done))
-    else:
-        say(f"{count_of(done.rows, 'row')} of {table} in {path} ({done.to}).")
-    return 0
+    return answer(asdict(done), f"{count_of(done.rows, 'row')} of {table} in {path} ({done.to}).", as_json=as_json)
 
 
 @click.command()

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from strandline.cli.output import emit_json, say, span
+from strandline.cli.output import answer, emit_json, say, span
 from strandline.cli.store_access import STATE, also, json_option, show_rows, store_argument, tables_of
 
 SHOWN = ("name", "form", "key", "stored", "maintain", "behind", "refresh_policy", "copies", "sql")
@@ -155,12 +155,12 @@ def why(store: str, name: str, row: str, relation: str | None, as_json: bool) ->
     if not isinstance(change, dict):
         raise click.UsageError("ROW must be a JSON object, as in '{\"id\": 7}'")
     with tables_of(store) as held:
-        (answer,) = held.view(name).why(change, relation)
+        (verdict,) = held.view(name).why(change, relation)
     if as_json:
-        emit_json({"relation": answer.relation, "relevant": answer.relevant, "proof": list(answer.proof)})
+        emit_json({"relation": verdict.relation, "relevant": verdict.relevant, "proof": list(verdict.proof)})
     else:
-        say(f"{answer}.")
-    return 0 if answer.relevant else 1
+        say(f"{verdict}.")
+    return 0 if verdict.relevant else 1
 
 
 @view.command()
@@ -179,8 +179,8 @@ def drop(store: str, name: str, cascade: bool, as_json: bool) -> int:
     """
     with tables_of(store) as held:
         went = held.drop_view(name, cascade=cascade)
-    if as_json:
-        emit_json({"dropped": name, **({"views": went.views, "copies": went.copies} if cascade else {})})
-    else:
-        say(f"{name} is dropped{also(went.views, went.copies)}.")
-    return 0
+    return answer(
+        {"dropped": name, **({"views": went.views, "copies": went.copies} if cascade else {})},
+        f"{name} is dropped{also(went.views, went.copies)}.",
+        as_json=as_json,
+    )

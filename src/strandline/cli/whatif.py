@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from strandline.cli.output import emit_json, pairs, plain, say, takes_stdout, write_changes, writing_options
+from strandline.cli.output import (
+    answer,
+    emit_json,
+    pairs,
+    plain,
+    say,
+    takes_stdout,
+    write_changes,
+    writing_options,
+)
 from strandline.cli.store_access import flat, json_option, show_rows, tables_of, version_option
 from strandline.errors import ChangesError, InputError
 
@@ -70,7 +79,7 @@ def new(store: str, name: str, on: str, as_json: bool, version: str) -> int:
     with tables_of(store, version) as held:
         known = {one.name for one in held.what_ifs()}
         made = held.what_if(on).what_if(name) if on in known else held.table(on).what_if(name)
-        return _done({"name": name, "on": on, "level": made.level}, f"{name} stands on {on}.", as_json=as_json)
+        return answer({"name": name, "on": on, "level": made.level}, f"{name} stands on {on}.", as_json=as_json)
 
 
 @whatif.command()
@@ -86,7 +95,7 @@ def update(store: str, name: str, where: str | None, sets: tuple[str, ...], as_j
     """
     with _what_if(store, version, name) as held:
         count = held.update(where=where, set=pairs(sets, "--set"))
-        return _done({"updated": count}, f"{count:,} rows updated in {name}.", as_json=as_json)
+        return answer({"updated": count}, f"{count:,} rows updated in {name}.", as_json=as_json)
 
 
 @whatif.command()
@@ -102,7 +111,7 @@ def insert(store: str, name: str, rows: str, upsert: bool, as_json: bool, versio
     """
     with _what_if(store, version, name) as held:
         count = held.upsert(rows) if upsert else held.insert(rows)
-        return _done({"inserted": count}, f"{count:,} rows put into {name}.", as_json=as_json)
+        return answer({"inserted": count}, f"{count:,} rows put into {name}.", as_json=as_json)
 
 
 @whatif.command()
@@ -117,7 +126,7 @@ def delete(store: str, name: str, where: str, as_json: bool, version: str) -> in
     """
     with _what_if(store, version, name) as held:
         count = held.delete(where=where)
-        return _done({"deleted": count}, f"{count:,} rows deleted from {name}.", as_json=as_json)
+        return answer({"deleted": count}, f"{count:,} rows deleted from {name}.", as_json=as_json)
 
 
 @whatif.command()
@@ -220,7 +229,7 @@ def merge(store: str, name: str, resolve: tuple[str, ...], as_json: bool, versio
         summary = held.merge(resolve=chosen).summary()
     record: dict[str, object] = {"inserted": summary.inserted, "updated": summary.updated, "deleted": summary.deleted}
     words = f"Merged {name}: {summary.inserted:,} inserted, {summary.updated:,} updated, {summary.deleted:,} deleted."
-    return _done(record, words, as_json=as_json)
+    return answer(record, words, as_json=as_json)
 
 
 @whatif.command()
@@ -235,7 +244,7 @@ def rebase(store: str, name: str, resolve: tuple[str, ...], as_json: bool, versi
     """
     with _what_if(store, version, name) as held, _conflicts_told(held, f"rebasing {name}", resolve) as chosen:
         count = held.rebase(resolve=chosen)
-        return _done({"settled": count}, f"{count:,} conflicts settled in {name}.", as_json=as_json)
+        return answer({"settled": count}, f"{count:,} conflicts settled in {name}.", as_json=as_json)
 
 
 @whatif.command()
@@ -252,7 +261,7 @@ def purge(store: str, name: str, before: str, as_json: bool, version: str) -> in
 
     with _what_if(store, version, name) as held:
         count = held.purge(before=parse_at(held.home.pages, before))
-        return _done({"purged": count}, f"{count:,} tuples forgotten.", as_json=as_json)
+        return answer({"purged": count}, f"{count:,} tuples forgotten.", as_json=as_json)
 
 
 @whatif.command()
@@ -267,7 +276,7 @@ def drop(store: str, name: str, with_children: bool, as_json: bool, version: str
     """
     with _what_if(store, version, name) as held:
         held.drop(with_children=with_children)
-        return _done({"dropped": name}, f"{name} is dropped.", as_json=as_json)
+        return answer({"dropped": name}, f"{name} is dropped.", as_json=as_json)
 
 
 @whatif.command("list")
@@ -295,14 +304,6 @@ def list_(store: str, version: str, as_json: bool) -> int:
 def _what_if(path: str, version: str, name: str) -> Iterator[WhatIf]:
     with tables_of(path, version) as store:
         yield store.what_if(name)
-
-
-def _done(record: dict[str, object], words: str, *, as_json: bool) -> int:
-    if as_json:
-        emit_json(record)
-    else:
-        say(words)
-    return 0
 
 
 @contextmanager

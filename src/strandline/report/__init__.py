@@ -4,32 +4,25 @@ Importing this loads no Spark, DuckDB or sqlglot.
 """
 
 from strandline.report.append import append_changes
-from strandline.report.column_changes import ColumnChange, Transition, column_changes
-from strandline.report.examples import Example, pick_examples, sample_changes
+from strandline.report.examples import pick_examples, sample_changes
 from strandline.report.html import html_report
 from strandline.report.html_style import STYLE
 from strandline.report.layouts import (
-    LAYOUTS,
     cdf,
     column_by_column,
     debezium,
-    lay_out,
     left,
     right,
     side_by_side,
     sparse,
 )
-from strandline.report.markdown import markdown_report
 from strandline.report.notebook import SHOWN, changes_html, changes_page, first_rows, rows_html, schema_html
-from strandline.report.positions import MARK, Positions, positions_by_key
+from strandline.report.positions import MARK, positions_by_key
 from strandline.report.run_facts import RunFacts, facts_of, summary_json
-from strandline.report.sql import DIALECTS, sql_merge
+from strandline.report.sql import sql_merge
 from strandline.report.text_report import summary_view, summary_words
 from strandline.report.values import json_lines
 from strandline.report.writers import (
-    FORMATS,
-    STDOUT,
-    WHOLE,
     Out,
     format_of,
     write_changes,
@@ -39,35 +32,23 @@ from strandline.report.writers import (
 )
 
 __all__ = [
-    "DIALECTS",
-    "FORMATS",
-    "LAYOUTS",
     "MARK",
     "SHOWN",
-    "STDOUT",
     "STYLE",
-    "WHOLE",
-    "ColumnChange",
-    "Example",
     "Out",
-    "Positions",
     "RunFacts",
-    "Transition",
     "append_changes",
     "cdf",
     "changes_html",
     "changes_page",
     "column_by_column",
-    "column_changes",
     "debezium",
     "facts_of",
     "first_rows",
     "format_of",
     "html_report",
     "json_lines",
-    "lay_out",
     "left",
-    "markdown_report",
     "pick_examples",
     "positions_by_key",
     "right",

@@ -19,7 +19,6 @@ from strandline.storage.file_access import (
     check_mark,
     copy_file,
     file_exists,
-    file_mark,
     file_size,
     files_below,
     open_version,
@@ -41,15 +40,7 @@ from strandline.storage.local import (
     taking_turn,
 )
 from strandline.storage.memory import MemoryStorage, OverlayStorage
-from strandline.storage.object_file import (
-    ObjectVersion,
-    delete_objects,
-    is_object_url,
-    list_objects,
-    object_version,
-    open_object,
-    put_object,
-)
+from strandline.storage.object_file import is_object_url, list_objects, object_version
 from strandline.storage.object_store import ObjectStorage
 from strandline.storage.retry import completed, put_new, put_over, retried, swap_if_first
 from strandline.storage.seam import Storage, Stored, Token, auditing, checked_name, is_stored
@@ -62,7 +53,6 @@ __all__ = [
     "MemoryStorage",
     "Mutex",
     "ObjectStorage",
-    "ObjectVersion",
     "OverlayStorage",
     "Storage",
     "Stored",
@@ -77,9 +67,7 @@ __all__ = [
     "checked_name",
     "completed",
     "copy_file",
-    "delete_objects",
     "file_exists",
-    "file_mark",
     "file_size",
     "files_below",
     "flush",
@@ -93,13 +81,11 @@ __all__ = [
     "list_objects",
     "locked",
     "object_version",
-    "open_object",
     "open_storage",
     "open_version",
     "put_in_passing",
     "put_in_place",
     "put_new",
-    "put_object",
     "put_over",
     "read_file",
     "remove_files",

@@ -39,7 +39,7 @@ from strandline.tables.page_cache import KEPT_ROWS, PageCache, Remembered
 from strandline.tables.page_files import PageFiles, files_of_table, query_over
 from strandline.tables.page_update import TableInstaller
 from strandline.tables.page_writer import SMALL_WRITES, Limits
-from strandline.tables.predicates import ALL, MOST_POINTS, KeyBounds, TableExpression, check_params, key_bounds
+from strandline.tables.predicates import ALL, MOST_POINTS, KeyBounds, TableExpression, key_bounds
 from strandline.tables.query import Query, is_defined_here, own_names, relations_called, spark_query
 from strandline.tables.routing import DELETE
 from strandline.tables.row_changes import FRESH, NONE, Delta, Expected, UpdateStatement
@@ -136,7 +136,6 @@ __all__ = [
     "check_distinct",
     "check_key_types",
     "check_not_null",
-    "check_params",
     "check_storable",
     "common_shape",
     "condition_of",

@@ -34,7 +34,7 @@ from strandline.views.change_feed import (
     inserts,
 )
 from strandline.views.cost import Choice, messages
-from strandline.views.definition import Shape, ViewDefinition, define, instant_at, outline
+from strandline.views.definition import ViewDefinition, instant_at, outline
 from strandline.views.delta_query import TwoStates
 from strandline.views.dependencies import ViewDeriver, relations_named
 from strandline.views.difference_table import end, try_entering
@@ -104,7 +104,6 @@ __all__ = [
     "RangeStatement",
     "RefreshContext",
     "Seen",
-    "Shape",
     "StoreState",
     "StoredRecord",
     "Subscription",
@@ -121,7 +120,6 @@ __all__ = [
     "check_steady",
     "choose",
     "collapse_unused",
-    "define",
     "difference_to",
     "duration",
     "end",

@@ -1,0 +1,99 @@
+"""What commands read: the options that say how, and sides of a comparison, which may be of stores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from strandline.cli.output import pairs
+from strandline.cli.store_access import check_name, storage_of, tables_of
+
+if TYPE_CHECKING:
+    from strandline.pages import PageSnapshot
+    from strandline.relations import ReadOptions
+    from strandline.store import Store
+
+F = TypeVar("F", bound=Callable[..., Any])
+_READING_OPTIONS = (
+    click.option("--types", multiple=True, metavar="COLUMN=TYPE", help="The type of a column, e.g. id=int64."),
+    click.option(
+        "--union-by-name", is_flag=True, help="Part files may differ: types are widened, absent columns null."
+    ),
+    click.option("--no-header", is_flag=True, help="CSV without a header line."),
+    click.option("--delimiter", help="CSV delimiter."),
+    click.option("--encoding", default="utf-8", show_default=True, help="CSV encoding, e.g. latin-1."),
+    click.option(
+        "--nulls", multiple=True, metavar="TEXT", help="CSV text that means null, e.g. NA; repeat for several."
+    ),
+)
+
+
+def reading_options(function: F) -> F:
+    """How files are read, for `read_options`."""
+    for option in reversed(_READING_OPTIONS):
+        function = option(function)
+    return function
+
+
+def read_options(given: Mapping[str, Any]) -> ReadOptions:
+    """What `reading_options` say, and `--query` where a command has it."""
+    from strandline.relations import ReadOptions
+
+    return ReadOptions(
+        types=pairs(given["types"], "--types"),
+        header=not given["no_header"],
+        delimiter=given["delimiter"],
+        encoding=given["encoding"],
+        nulls=given["nulls"],
+        union_by_name=given["union_by_name"],
+        query=given.get("query"),
+    )
+
+
+def names_of(given: Sequence[str]) -> tuple[str, ...]:
+    """Names of an option that may be repeated, or have several with commas between them."""
+    return tuple(name for text in given for name in text.split(",") if name)
+
+
+def open_sides(texts: Sequence[str | None], stack: ExitStack) -> list[Any]:
+    """What `sl.diff` takes for sides. `STORE#NAME@STATE` is a table or what-if as it was at a state; sides of one store
+    that name none are of one state.
+    """
+    opened: dict[str, tuple[Store, PageSnapshot]] = {}
+    return [text if text is None or not _names_a_relation(text) else _side(text, opened, stack) for text in texts]
+
+
+def _side(text: str, opened: dict[str, tuple[Store, PageSnapshot]], stack: ExitStack) -> Any:
+    from strandline.pages import parse_at
+
+    path, _, name = text.rpartition("#")
+    url = storage_of(path).url
+    if url not in opened:
+        store = stack.enter_context(tables_of(path))
+        opened[url] = store, stack.enter_context(store.hold())
+    store, now = opened[url]
+    name, _, state = name.partition("@")
+    with store.hold(parse_at(store.pages, state) if state else now) as snapshot:
+        check_name(_relations(store, snapshot), name, "table")
+        return store.named(name, snapshot)
+
+
+def _relations(store: Store, snapshot: PageSnapshot) -> list[str]:
+    from strandline.whatif import definitions
+
+    return [*store.tables(at=snapshot), *definitions(snapshot.view, store.cache)]
+
+
+_DATABASES = ("postgresql://", "postgres://", "sqlite://", "duckdb://", "parquet://", "delta://", "iceberg://", "adbc:")
+
+
+def _names_a_relation(text: str) -> bool:
+    """A file may have a # in its name; a store is a folder with a MASTER, or at a URL."""
+    path, mark, name = text.rpartition("#")
+    if not mark or not path or not name or os.path.exists(text) or text.startswith(_DATABASES):
+        return False
+    return "://" in path or os.path.isfile(os.path.join(path, "MASTER"))
