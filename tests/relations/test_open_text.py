@@ -210,6 +210,16 @@ def test_a_header_alone_is_a_relation_without_rows(tmp_path: Path) -> None:
         opened(tmp_path / "u.csv", "")
 
 
+@pytest.mark.parametrize("text", ["a,b", "a,b\n1,22", "a,b\n1,22\n", "a,b\n1,2222222\n3,4"])
+@pytest.mark.parametrize("block", [8, 9, 10, 11, 12, 16])
+def test_a_csv_file_may_end_anywhere_in_a_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, block: int
+) -> None:
+    monkeypatch.setattr(csv, "_BLOCK", block if "22222" not in text else block + 8)
+    lines = text.split("\n")[1:]
+    assert opened(tmp_path / "t.csv", text).num_rows == len([line for line in lines if line])
+
+
 @pytest.mark.parametrize(("row", "fields"), [("3", 1), ("4,5,6", 3)])
 def test_a_ragged_csv_row_is_named_by_its_line(tmp_path: Path, row: str, fields: int) -> None:
     with pytest.raises(FormatError, match=f"line 4 has {fields} fields, 2 were expected"):
@@ -362,6 +372,19 @@ def test_json_that_is_not_utf_8_is_named_by_its_line(tmp_path: Path) -> None:
 def test_a_bad_json_line_is_named(tmp_path: Path, line: str, said: str) -> None:
     with pytest.raises(FormatError, match=said):
         opened(tmp_path / "t.jsonl", f'{{"a":1}}\n\n{{"a":2}}\n{line}\n')
+
+
+@pytest.mark.parametrize("value", ["[" * 300_000 + "]" * 300_000, '[{"a":' * 30 + "1" + "}]" * 30, "[" * 41 + "]" * 41])
+def test_json_that_is_too_deep_is_named_by_its_line(tmp_path: Path, value: str) -> None:
+    with pytest.raises(FormatError, match="line 2 holds values inside each other, more than 40 deep"):
+        opened(tmp_path / "t.jsonl", '{"v":null}\n{"v":' + value + "}\n")
+
+
+def test_json_may_be_forty_deep_and_brackets_in_texts_are_no_depth(tmp_path: Path) -> None:
+    deep = "[" * 39 + "1" + "]" * 39
+    table = opened(tmp_path / "t.jsonl", f'{{"v":{deep},"w":"{"[{" * 50}\\"["}}\n' * 3)
+    assert table["w"].to_pylist() == ["[{" * 50 + '"['] * 3
+    assert str(table["v"].to_pylist()[2]) == deep
 
 
 def test_a_json_array_or_an_empty_json_file_is_an_error(tmp_path: Path) -> None:

@@ -56,3 +56,16 @@ def test_json_arrays_that_are_all_empty_have_the_other_side_s_type(tmp_path: Pat
         drifts = filled == "1"
         assert list(found.header.retyped) == (["v"] if drifts else [])
         assert found.summary().updated == (0 if drifts else 1)
+
+
+@pytest.mark.parametrize("value", ["5", "1.5", "2024-01-31", "true", "word"])
+@pytest.mark.parametrize("other", ["csv", "parquet"])
+def test_csv_columns_without_a_value_have_the_other_side_s_type(tmp_path: Path, value: str, other: str) -> None:
+    (tmp_path / "empty.csv").write_text("id,v\n1,\n2,\n")
+    (tmp_path / "filled.csv").write_text(f"id,v\n1,{value}\n2,\n")
+    if other == "parquet":
+        pq.write_table(read_relation(open_relation(tmp_path / "filled.csv")), tmp_path / "filled.parquet")
+    for old, new in (("empty.csv", f"filled.{other}"), (f"filled.{other}", "empty.csv")):
+        found = sl.diff(tmp_path / old, tmp_path / new, key="id", runner="inline")
+        assert list(found.header.retyped) == []
+        assert (found.summary().updated, found.summary().unchanged) == (1, 1)

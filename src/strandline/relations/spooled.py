@@ -33,7 +33,7 @@ PART_ROWS = 122_880
 class SpooledRelation:
     """A relation in the spool: one scan, of one record batch, for each part. It and its scans hold the spool.
 
-    `untyped` are columns of text without any row: nobody knows of what type they are.
+    `untyped` are columns without any value: nobody knows of what type they are.
     """
 
     name: str

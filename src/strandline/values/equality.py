@@ -283,7 +283,7 @@ def key_order(table: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
     """The positions of a table's rows in ascending order of their keys, nulls last; equal keys keep their order."""
     names = [f"k{place}" for place in range(len(key))]
     canonical = comparable(table.select(list(key))).rename_columns(names)
-    order = pc.sort_indices(canonical, sort_keys=[(name, "ascending", "at_end") for name in names])
+    order = pc.sort_indices(canonical, sort_keys=[(name, "ascending") for name in names])
     return np.asarray(order, dtype=np.int64)
 
 

@@ -68,6 +68,11 @@ class TextGuess:
     def type(self) -> pa.DataType:
         return self._left[0] if self._left else pa.string()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether no value was seen at all."""
+        return self._left is None
+
     def _remember(self, typed: pa.Array) -> None:
         if not (pat.is_int64(typed.type) or pat.is_date32(typed.type) or pat.is_timestamp(typed.type)):
             return

@@ -74,7 +74,7 @@ def open_csv(files: Sequence[DataFile], name: str, options: ReadOptions, spool: 
     ]
     types = {**given, **{column: guess.type for column, guess in guesses.items()}}
     schema = with_types(text, types, name)
-    untyped = () if pieces else tuple(guesses)
+    untyped = tuple(column for column, guess in guesses.items() if guess.is_open)
     return SpooledRelation(name, schema, tuple(replace(scan, schema=schema) for scan in pieces), spool, untyped)
 
 
@@ -147,25 +147,31 @@ def _text_batches(layout: _Layout) -> Iterator[pa.RecordBatch]:
 
 
 class _Ended(io.RawIOBase):
-    """The bytes of a file, and a row of empty fields behind them."""
+    """The bytes of a file, and a row of empty fields behind them, in blocks that are whole but for the last one.
+
+    That one ends with a line: pyarrow takes no block without an end of a line in it.
+    """
 
     def __init__(self, stream: pa.NativeFile, layout: _Layout) -> None:
         self._stream = stream
         self._row: bytes | None = _last_row(layout).encode()
+        self._ahead = b""
         self._last = b"\n"
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Bytes of the file, then the row, on a line of its own."""
-        if self._row is None:
-            return b""
-        if block := bytes(self._stream.read(size)):
-            self._last = block[-1:]
-            return block
-        row, self._row = self._row, None
-        return row if self._last in b"\r\n" else b"\n" + row
+        """Bytes of the file, then the row, on a line of its own; never more than `size`."""
+        while self._row is not None and len(self._ahead) < size:
+            if block := bytes(self._stream.read(size - len(self._ahead))):
+                self._ahead += block
+                self._last = block[-1:]
+            else:
+                self._ahead += self._row if self._last in b"\r\n" else b"\n" + self._row
+                self._row = None
+        block, self._ahead = self._ahead[:size], self._ahead[size:]
+        return block
 
 
 def _in_utf8(stream: pa.NativeFile, encoding: str) -> pa.NativeFile:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
@@ -32,6 +33,12 @@ from strandline.values import with_inner_types
 _CHUNK = 16 << 20
 
 _DIGITS = pa.decimal128(38, 0)
+
+# Lists so deep in each other are the most that Parquet's reader takes (two of its hundred levels each); values that
+# are far deeper end the process inside of Arrow's parser.
+_DEPTH = 40
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 # Up to here every whole number is a float.
 _EXACT_FLOATS = 2.0**53
@@ -145,11 +152,34 @@ def _chunks(path: str, mark: str | None, place: tuple[int, int | None, int]) -> 
 
 def _parse(path: str, line: int, chunk: bytes, parse: pa_json.ParseOptions) -> pa.Table:
     text = _without_mark(line, chunk)
+    _check_depth(path, line, text)
     read = pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
     try:
         return pa_json.read_json(pa.BufferReader(text), read_options=read, parse_options=parse)
     except pa.ArrowInvalid as error:
         raise _bad_line(path, line, text, str(error)) from None
+
+
+def _check_depth(path: str, line: int, chunk: bytes) -> None:
+    """Refuses values that are nested too deep. Brackets inside of strings count at first, and not at second sight."""
+    if chunk.count(b"[") + chunk.count(b"{") < chunk.count(b"\n") + _DEPTH:
+        return
+    for number, text in enumerate(chunk.split(b"\n"), line):
+        if _depth(text) > _DEPTH and _depth(_STRING.sub(b"", text)) > _DEPTH:
+            raise FormatError(
+                f"line {number} holds values inside each other, more than {_DEPTH} deep",
+                doing=f"reading {path}",
+                hint="Write what is that deep as a string",
+            )
+
+
+def _depth(text: bytes) -> int:
+    """How many brackets are open at most."""
+    if text.count(b"[") + text.count(b"{") <= _DEPTH:
+        return 0
+    folded = np.frombuffer(text, dtype=np.uint8) | 0x20  # `[` is like `{`, and `]` like `}`
+    steps = (folded == ord("{")).astype(np.int32) - (folded == ord("}"))
+    return int(np.cumsum(steps).max(initial=0))
 
 
 def _without_mark(line: int, chunk: bytes) -> bytes:
