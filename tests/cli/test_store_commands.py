@@ -89,6 +89,16 @@ def test_every_command_has_help_with_an_example() -> None:
         assert any(option.name == "as_json" for option in command.params), name
 
 
+def test_a_column_without_any_value_is_loaded_into_a_column_of_any_type(run: Run, tmp_path: Path) -> None:
+    run("create", "store")
+    (tmp_path / "full.csv").write_text("id,n,day\n1,5,2024-01-31\n2,,\n")
+    (tmp_path / "empty.csv").write_text("id,n,day\n1,,\n")
+    assert run("load", "store", "t", "full.csv", "--key", "id").code == 0
+    assert run("load", "store", "t", "empty.csv", "--mode", "upsert").code == 0
+    assert run("query", "store", "select count(*) as rows, count(n) as n from t").out.split() == ["rows", "n", "2", "0"]
+    assert run("load", "store", "t", "empty.csv", "--mode", "overwrite", "--json").json["rows"] == 1
+
+
 def test_loading_creates_appends_upserts_and_overwrites(run: Run) -> None:
     run("create", "shop")
     assert run("load", "shop", "orders", "monday.parquet", "--key", "id", "--json").json == {

@@ -29,9 +29,7 @@ from strandline.relations import (
     ExchangeSide,
     KeyRange,
     Relation,
-    ScannedRelation,
     Split,
-    SpooledRelation,
     UnequalRows,
     cut_ranges,
     flowing_frame,
@@ -39,7 +37,9 @@ from strandline.relations import (
     retype,
     share_state,
     spool_batches,
+    takes_type,
     unequal_rows,
+    untyped_columns,
     with_empty,
     written_out,
 )
@@ -300,33 +300,20 @@ def _typed_by_the_other(
     """
     met = [(name, rename.get(name, name)) for name in old.schema.names]
     met = [(mine, theirs) for mine, theirs in met if theirs in new.schema.names]
-    unknown = old.schema.names if state is not None and not state.rows else _untyped(old)
+    unknown = old.schema.names if state is not None and not state.rows else untyped_columns(old)
     types = [(old.schema.field(mine).type, new.schema.field(theirs).type) for mine, theirs in met]
     of_old = {
         mine: coming
         for (mine, _), (held, coming) in zip(met, types, strict=True)
-        if mine in unknown and (state is not None or _takes(held, coming))
+        if mine in unknown and (state is not None or takes_type(held, coming))
     }
-    unknown = _untyped(new)
+    unknown = untyped_columns(new)
     of_new = {
         theirs: held
         for (mine, theirs), (held, coming) in zip(met, types, strict=True)
-        if theirs in unknown and mine not in of_old and _takes(coming, held)
+        if theirs in unknown and mine not in of_old and takes_type(coming, held)
     }
     return retype(old, of_old), retype(new, of_new)
-
-
-def _takes(unknown: pa.DataType, other: pa.DataType) -> bool:
-    """Whether what holds no value fits a type: empty lists are lists."""
-    while pt.is_list(unknown):
-        if not pt.is_list(other):
-            return False
-        unknown, other = unknown.value_type, other.value_type
-    return True
-
-
-def _untyped(relation: Relation) -> Sequence[str]:
-    return relation.untyped if isinstance(relation, (SpooledRelation, DatabaseRelation, ScannedRelation)) else ()
 
 
 def _meeting_as_doubles(

@@ -57,7 +57,14 @@ from strandline.relations.formats import (
     stream_identity,
     written_out,
 )
-from strandline.relations.inputs import open_relation, retype, with_empty
+from strandline.relations.inputs import (
+    open_relation,
+    retype,
+    takes_type,
+    typed_where_open,
+    untyped_columns,
+    with_empty,
+)
 from strandline.relations.key_ranges import KeyRange, clustering_of, cut_ranges, inside
 from strandline.relations.read_options import ReadOptions, arrow_type
 from strandline.relations.reader import read_relation, read_scan, read_table, register_reader, relation_batches
@@ -157,8 +164,11 @@ __all__ = [
     "table_column",
     "table_from_text",
     "table_to_text",
+    "takes_type",
     "typed_batch",
+    "typed_where_open",
     "unequal_rows",
+    "untyped_columns",
     "with_empty",
     "with_names",
     "write_buckets",

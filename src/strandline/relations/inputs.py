@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from strandline.engine import Spool
 from strandline.errors import InputError
@@ -275,6 +276,27 @@ def retype(relation: Relation, types: Mapping[str, pa.DataType]) -> Relation:
     if isinstance(relation, DatabaseRelation):
         return relation.retyped(schema)
     return _with_schema(relation, schema)
+
+
+def typed_where_open(relation: Relation, schema: pa.Schema) -> Relation:
+    """The relation with the types of `schema` for its columns without any value, as far as those take them."""
+    names = [name for name in untyped_columns(relation) if name in schema.names]
+    types = {name: schema.field(name).type for name in names}
+    return retype(relation, {n: t for n, t in types.items() if takes_type(relation.schema.field(n).type, t)})
+
+
+def untyped_columns(relation: Relation) -> Sequence[str]:
+    """Columns without any value, in text or sheets: nobody knows of what type they are."""
+    return relation.untyped if isinstance(relation, (SpooledRelation, DatabaseRelation, ScannedRelation)) else ()
+
+
+def takes_type(unknown: pa.DataType, other: pa.DataType) -> bool:
+    """Whether what holds no value fits a type: empty lists are lists."""
+    while pat.is_list(unknown):
+        if not pat.is_list(other):
+            return False
+        unknown, other = unknown.value_type, other.value_type
+    return True
 
 
 def with_empty(relation: Relation, columns: Mapping[str, pa.DataType]) -> Relation:

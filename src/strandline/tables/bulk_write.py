@@ -49,6 +49,7 @@ from strandline.relations import (
     open_relation,
     read_relation,
     read_table,
+    typed_where_open,
     write_buckets,
 )
 from strandline.storage import cached_property
@@ -408,13 +409,16 @@ class LargeWrites:
         self._asked = runner
 
     def source(self, data: Any, schema: pa.Schema | None = None) -> RowSource:
-        """What a user brought, opened once. Rows of dictionaries take the types of `schema`."""
+        """What a user brought, opened once. Rows of dictionaries, and columns without any value, take the types of
+        `schema`."""
         if isinstance(data, pa.Schema):
             return RowSource(no_rows(data))
         if in_memory(data):
             return RowSource(rows_of(data, schema))
         spool = Spool()
         relation = open_relation(data, session=self._session, spool=spool)
+        if schema is not None:
+            relation = typed_where_open(relation, schema)
         if relation.bytes < INLINE_LIMIT and (relation.rows or 0) <= LARGE_ROWS:
             return RowSource(read_relation(relation), opened_in=spool)
         return RowSource(None, relation, spool)
