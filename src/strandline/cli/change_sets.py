@@ -255,31 +255,31 @@ def changes(
     return _deliver(result, given, piped=piped, as_json=as_json)
 
 
-def _show_all(found: StoreChanges, *, as_json: bool) -> int:
+def _show_all(changed: StoreChanges, *, as_json: bool) -> int:
     """A line for each table that changed, came, went or got another name."""
     from strandline.report import summary_json
 
-    noted = {name: [f"was {former}"] for name, former in found.renamed.items()}
-    for name, one in found.tables.items():
+    noted = {name: [f"was {former}"] for name, former in changed.renamed.items()}
+    for name, one in changed.tables.items():
         if one.header.counts.rows or _drifted(one.header):
             noted[name] = [*noted.get(name, ()), *_drifted(one.header)]
     if as_json:
-        tables = {name: summary_json(one.header) for name, one in found.tables.items()}
-        came_and_went = {"created": list(found.created), "dropped": list(found.dropped), "renamed": found.renamed}
+        tables = {name: summary_json(one.header) for name, one in changed.tables.items()}
+        came_and_went = {"created": list(changed.created), "dropped": list(changed.dropped), "renamed": changed.renamed}
         emit_json({"tables": tables, **came_and_went})
     else:
-        counts = {name: found.tables[name].header.counts for name in noted}
+        counts = {name: changed.tables[name].header.counts for name in noted}
         lines: list[tuple[Any, ...]] = [
             (name, one.inserted, one.updated, one.deleted, ", ".join(noted[name])) for name, one in counts.items()
         ]
-        lines += [(name, None, None, None, "dropped") for name in found.dropped]
-        lines += [(name, None, None, None, "created") for name in found.created]
+        lines += [(name, None, None, None, "dropped") for name in changed.dropped]
+        lines += [(name, None, None, None, "created") for name in changed.created]
         if lines:
             in_order = sorted(lines, key=lambda line: str(line[0]))
             show_rows(("table", "inserted", "updated", "deleted", "columns"), in_order)
         else:
             say("Nothing changed.")
-    return 1 if noted or found.created or found.dropped else 0
+    return 1 if noted or changed.created or changed.dropped else 0
 
 
 def _drifted(header: Header) -> tuple[str, ...]:

@@ -210,9 +210,9 @@ def _raw(old: Any, new: Any, key: Sequence[str], options: dict[str, Any], *, as_
     from strandline.differential import window_raw
     from strandline.report import json_lines
 
-    found = window_raw(old, new, key, **{**options, "algorithm": "window"})
-    lines = json_lines(dict(zip(found.rows.column_names, found.rows.columns, strict=True)))
-    report, header = found.report, found.header
+    run = window_raw(old, new, key, **{**options, "algorithm": "window"})
+    lines = json_lines(dict(zip(run.rows.column_names, run.rows.columns, strict=True)))
+    report, header = run.report, run.header
     if as_json:
         emit_json({"messages": list(map(json.loads, lines)), "distance": report.distance, **vars(report)})
     else:

@@ -182,9 +182,9 @@ def drop(store: str, kind: str, name: str, version: str, as_json: bool, *, confi
     views, copies = _with_it(store, name, version) if cascade else ((), ())
     if confirm:
         _drop(store, kind, name, version, cascade=cascade)
-    told = {"kind": kind, "name": name, "dropped": confirm, "bytes": freed}
+    record = {"kind": kind, "name": name, "dropped": confirm, "bytes": freed}
     if as_json:
-        emit_json(told | ({"views": views, "copies": copies} if cascade else {}))
+        emit_json(record | ({"views": views, "copies": copies} if cascade else {}))
     elif confirm:
         say(f"The {kind} {name} is dropped; it alone held {byte_count(freed)}{also(views, copies)}.")
     else:
@@ -199,8 +199,8 @@ def _with_it(store: str, name: str, version: str) -> tuple[Sequence[str], Sequen
     from strandline.views import read_views
 
     with tables_of(store, version) as opened, read_views(opened) as known:
-        found = standing_on(known, name)
-        return found.views, found.copies
+        dependents = standing_on(known, name)
+        return dependents.views, dependents.copies
 
 
 def _freed(store: str, kind: str, name: str, version: str) -> int:

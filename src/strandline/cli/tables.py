@@ -68,20 +68,20 @@ def describe(store: str, table: str, at: str | None, version: str, as_json: bool
     from strandline.pages import parse_at
 
     with tables_of(store, version) as opened:
-        found = opened.table(table).describe(at=parse_at(opened.pages, at))
+        facts = opened.table(table).describe(at=parse_at(opened.pages, at))
     if as_json:
-        columns = [{"name": name, "type": kind, "nullable": nullable} for name, kind, nullable in found.columns]
-        emit_json({**asdict(found), "columns": columns})
+        columns = [{"name": name, "type": kind, "nullable": nullable} for name, kind, nullable in facts.columns]
+        emit_json({**asdict(facts), "columns": columns})
         return 0
     rows = [
-        (name, kind, "" if nullable else "not null", "key" if name in found.key else "")
-        for name, kind, nullable in found.columns
+        (name, kind, "" if nullable else "not null", "key" if name in facts.key else "")
+        for name, kind, nullable in facts.columns
     ]
     show_rows(("column", "type", "nulls", "key"), rows, table)
-    if found.name != table:
-        say(f"Its name was {found.name}.")
-    say(f"{count_of(found.rows, 'row')}, {byte_count(found.bytes)} in {count_of(found.pages, 'page')}.")
-    say(f"Snapshots: {', '.join(found.snapshots) or 'none'}.")
+    if facts.name != table:
+        say(f"Its name was {facts.name}.")
+    say(f"{count_of(facts.rows, 'row')}, {byte_count(facts.bytes)} in {count_of(facts.pages, 'page')}.")
+    say(f"Snapshots: {', '.join(facts.snapshots) or 'none'}.")
     return 0
 
 

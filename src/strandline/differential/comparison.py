@@ -138,6 +138,10 @@ class Comparison(JsonRecord):
     @cached_property
     def header(self) -> Header:
         """The header of the resulting change set, its counts still empty."""
+        return self.check_schemas()
+
+    def check_schemas(self) -> Header:
+        """The header, once it is sure that schemas and key fit together."""
         if not self.key:
             return counted_header(self.old_schema, self.new_schema)
         old, new, key, derived = self.old_schema, self.new_schema, self.key, tuple(self.folding)

@@ -414,11 +414,12 @@ def _verified(
 
 def _check_same_keys(path: str, exact: Counts, signed: Counts) -> None:
     """Signatures miss updates alone: with other inserts or deletes, or fewer updates, it is another extract."""
-    told, found = ((c.inserted, c.deleted) for c in (signed, exact))
-    if told != found or exact.updated < signed.updated:
+    by_signatures, by_file = ((c.inserted, c.deleted) for c in (signed, exact))
+    if by_signatures != by_file or exact.updated < signed.updated:
         raise StateError(
-            f"{path} is not the extract that the signatures were made from: by it {found[0]:,} rows were inserted, "
-            f"{exact.updated:,} updated, {found[1]:,} deleted, by them {told[0]:,}, {signed.updated:,}, {told[1]:,}",
+            f"{path} is not the extract that the signatures were made from: by it {by_file[0]:,} rows were inserted, "
+            f"{exact.updated:,} updated, {by_file[1]:,} deleted, by them {by_signatures[0]:,}, {signed.updated:,}, "
+            f"{by_signatures[1]:,}",
             doing="verifying a differential",
             hint="Name the extract of the run before, or leave verify out",
         )

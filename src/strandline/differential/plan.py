@@ -451,7 +451,7 @@ def _comparison(
         rules=options.compare,
         pair=options.duplicates == "pair" and bool(key),
     )
-    comparison.header  # noqa: B018 - raises what is wrong with the schemas
+    comparison.check_schemas()
     if not comparison.comparators and not comparison.folding and options.compare:
         raise InputError("no column is left to compare by these rules", doing="reading --compare")
     if not comparison.key and comparison.rules and any(not r.is_equivalence for r in comparison.comparators.values()):

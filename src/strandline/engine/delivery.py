@@ -111,11 +111,11 @@ class Delivery:
 
 def _checksum(path: str) -> int:
     """The CRC of a file: tells one computation of a result from another."""
-    found = 0
+    crc = 0
     with open(path, "rb") as file:
         while piece := file.read(PIECE_BYTES):
-            found = zlib.crc32(piece, found)
-    return found
+            crc = zlib.crc32(piece, crc)
+    return crc
 
 
 def _homeless(text: str, folder: str, files: dict[str, int]) -> str:
@@ -262,6 +262,6 @@ def _check_whole(home: str, records: list[dict[str, Any]], title: str) -> None:
             if size == 0:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 Path(path).touch()
-            told = record.get("sums", {}).get(name)
-            if os.path.getsize(path) != size or (told is not None and told != _checksum(path)):
+            expected = record.get("sums", {}).get(name)
+            if os.path.getsize(path) != size or (expected is not None and expected != _checksum(path)):
                 raise EngineError(f"{name} did not arrive whole from its worker", doing=title, hint="Try again")

@@ -47,8 +47,8 @@ def names_of(given: str | Iterable[str] | None) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def check_names(names: Sequence[str], where: str, found: int | None = None) -> None:
-    """Refuses a source with no columns, with two of one name, or with another number of columns `found` than names."""
+def check_names(names: Sequence[str], where: str, width: int | None = None) -> None:
+    """Refuses a source with no columns, with two of one name, or with another number of columns `width` than names."""
     counts = Counter(names)
     if not counts:
         raise SchemaError("it has no columns", doing=f"reading {where}", hint="A relation needs at least one column")
@@ -65,9 +65,9 @@ def check_names(names: Sequence[str], where: str, found: int | None = None) -> N
             doing=f"reading {where}",
             hint="Rename the columns so that each name is unique",
         )
-    if found not in (None, len(names)):
+    if width not in (None, len(names)):
         raise FormatError(
-            f"it has {found} columns in its first line, {len(names)} names were given",
+            f"it has {width} columns in its first line, {len(names)} names were given",
             doing=f"reading {where}",
             hint="Give as many names as there are columns, or another delimiter of a CSV file",
         )

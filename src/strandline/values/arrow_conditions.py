@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.values.sql import parse_duckdb
+from strandline.values.type_unification import is_plain_text
 
 ArrowCondition: TypeAlias = Callable[[pa.Table], pa.ChunkedArray]
 """Where a condition holds, of the rows of a table; null where SQL says so."""
@@ -104,8 +105,7 @@ def _comparison(tree: Any, relation: _Relation) -> ArrowCondition | None:
 
 def _is_ordered_alike(kind: pa.DataType) -> bool:
     """Whether Arrow and SQL order values of a type in one way."""
-    is_text = pt.is_string(kind) or pt.is_large_string(kind)
-    return bool(is_text or pt.is_integer(kind) or pt.is_decimal128(kind) or pt.is_date32(kind))
+    return bool(is_plain_text(kind) or pt.is_integer(kind) or pt.is_decimal128(kind) or pt.is_date32(kind))
 
 
 def _constant(tree: Any, kind: pa.DataType) -> pa.Scalar | None:
@@ -119,8 +119,7 @@ def _constant(tree: Any, kind: pa.DataType) -> pa.Scalar | None:
     if not isinstance(literal, exp.Literal):
         return None
     if literal.is_string:
-        is_text = pt.is_string(kind) or pt.is_large_string(kind)
-        return pa.scalar(literal.this, kind) if is_text and not negative else None
+        return pa.scalar(literal.this, kind) if is_plain_text(kind) and not negative else None
     turned = operator.neg if negative else operator.pos
     if pt.is_float64(kind) and _NUMBER.fullmatch(literal.this):
         return pa.scalar(turned(float(literal.this)), kind)

@@ -60,9 +60,9 @@ def view_delta(definition: ViewDefinition, sides: DeltaSides, running: JoinRunne
 
 def work_of(definition: ViewDefinition, sides: DeltaSides, running: JoinRunner) -> dict[str, DeltaWork]:
     """What ΔV takes of each operator and relation of a view, by their names, and without a name what it is."""
-    told = OperatorSides.of(definition, sides, running)
-    told.work[""].gave = len(delta_rows(definition, told, running))
-    return dict(told.work)
+    relations = OperatorSides.of(definition, sides, running)
+    relations.work[""].gave = len(delta_rows(definition, relations, running))
+    return dict(relations.work)
 
 
 def columns_read(definition: ViewDefinition, state: StoreState) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -127,9 +127,9 @@ class OperatorSides:
     def rows(self, relation: str, columns: Sequence[str], sought: Sought, *, new: bool) -> pa.Table:
         operator = self.operators.get(relation)
         if operator is None:
-            found = self.below.rows(relation, columns, sought, new=new)
-            self.work[relation].read += len(found)
-            return found
+            rows = self.below.rows(relation, columns, sought, new=new)
+            self.work[relation].read += len(rows)
+            return rows
         kept = list(columns) or operator.schema.names[:1]
         places = {name: place for place, name in enumerate(operator.shown) if name in sought.values}
         wanted = {place: sought.values[name] for name, place in places.items() if name is not None}

@@ -100,10 +100,10 @@ def _read_by_tasks(files: Sequence[DataFile], runner: Runner) -> list[Footer]:
         for run, outcome in zip(runs, runner.run(read_footers, items, spool, "reading footers"), strict=True):
             schemas = [schema_from_text(text) for text in outcome.result["schemas"]]
             with pa.OSFile(outcome.result["path"], "rb") as source:
-                told = pa.ipc.open_file(source).read_all().to_pylist()
+                rows = pa.ipc.open_file(source).read_all().to_pylist()
             footers += [
                 Footer(file, schemas[each["schema"]], each["rows"], each["held"])
-                for file, each in zip(run, told, strict=True)
+                for file, each in zip(run, rows, strict=True)
             ]
     return _with_one_schema(footers)
 
@@ -113,11 +113,11 @@ def read_footers(item: WorkItem, attempt: Attempt) -> Result:
     """Reads the footers of some files and packs them into one Arrow file; tells which schemas they have."""
     footers = _read_here([DataFile(**record) for record in item["files"]], _REQUESTS, packed=True)
     schemas = list(dict.fromkeys(schema_to_text(footer.schema) for footer in footers))
-    told = [
+    rows = [
         {"held": footer.held, "rows": footer.rows, "schema": schemas.index(schema_to_text(footer.schema))}
         for footer in footers
     ]
-    packed = pa.Table.from_pylist(told)
+    packed = pa.Table.from_pylist(rows)
     path = attempt.path("footers.arrow")
     with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, packed.schema) as writer:
         writer.write_table(packed)

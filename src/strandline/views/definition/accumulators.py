@@ -107,10 +107,10 @@ class GroupAccumulators:
         places = np.repeat(np.arange(len(states)), [len(rows) for rows in states])
         rows = pa.concat_tables(states).append_column(state, pa.array(places))
         shown = [*map(quoted, self.keys), *(f"{sql} AS {quoted(name)}" for name, sql in self.results_sql.items())]
-        found = computed(f"SELECT {', '.join(shown)}, {quoted(state)} FROM held", {"held": rows}, _DOING)
-        of_state = np.asarray(found.column(state))
-        found = found.drop_columns([state])
-        return [found.filter(pa.array(of_state == place)) for place in range(len(states))]
+        results = computed(f"SELECT {', '.join(shown)}, {quoted(state)} FROM held", {"held": rows}, _DOING)
+        of_state = np.asarray(results.column(state))
+        results = results.drop_columns([state])
+        return [results.filter(pa.array(of_state == place)) for place in range(len(states))]
 
     def merged(self, old: pa.Table, inserted: pa.Table, deleted: pa.Table) -> tuple[pa.Table, pa.Table]:
         """By one query: what computing takes here is mostly the price of asking. A least or greatest value is lost

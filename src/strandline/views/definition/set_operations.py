@@ -95,8 +95,8 @@ def constant_rows(item: exp.Expr, doing: str) -> ViewDefinition:
     bare = item.copy()
     bare.set("joins", None)  # in parentheses
     given = bare.expressions if isinstance(bare, exp.Values) else list(bare.this.iter_expressions())
-    told = exp.select(*given).sql(dialect="duckdb")
-    if bare.find(exp.Query, exp.Column) is not None or unsteady_calls(told):
+    text = exp.select(*given).sql(dialect="duckdb")
+    if bare.find(exp.Query, exp.Column) is not None or unsteady_calls(text):
         raise NotMaintainable("rows in FROM that are no constants", shown_clause(item))
     source = bare.sql(dialect="duckdb")
     source = source if bare.alias or isinstance(bare, exp.Table) else f"({source})"

@@ -383,14 +383,14 @@ class QueryGroups:
 
         counts = {one.name for node, one in self.aggregates if _is_count(node)}
 
-        def found(node: exp.Expr) -> exp.Expr:
+        def least_of(node: exp.Expr) -> exp.Expr:
             if not isinstance(node, exp.Column) or node.table != AGGREGATE:
                 return node
             least = exp.Min(this=node.copy())
             return exp.func("coalesce", least, exp.Literal.number(0)) if node.name in counts else least
 
         shared = [exp.EQ(this=one.copy(), expression=key.copy()) for one, key in self.pairs]
-        shown = [exp.Literal.number(1) if self.value is None else self.value.transform(found)]
+        shown = [exp.Literal.number(1) if self.value is None else self.value.transform(least_of)]
         return replace(asked, rows=self.rows, shared=shared, shown=shown)
 
 
