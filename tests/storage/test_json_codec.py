@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from strandline.storage import JsonRecord, text_form
+from strandline.storage import JsonRecord, JsonRow, text_form
 
 
 @dataclass(frozen=True)
@@ -72,3 +72,17 @@ def test_an_absent_field_takes_its_default_and_an_unknown_one_is_left_out() -> N
 def test_what_is_no_such_record_is_refused(damage: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
         Outer.from_json({**LARGE.to_json(), **damage})
+
+
+@dataclass(frozen=True)
+class Row(JsonRow):
+    name: str
+    chosen: frozenset[int] | None
+    inner: Inner | None = None
+
+
+def test_a_row_is_a_list_of_values_and_sets_are_written_in_order() -> None:
+    row = Row("r", frozenset((3, 1, 2)), Inner("a", (1, "x")))
+    assert json.dumps(row.to_json()) == '["r", [1, 2, 3], {"name": "a", "pair": [1, "x"]}]'
+    assert Row.from_json(json.loads(json.dumps(row.to_json()))) == row
+    assert Row.from_json(["r", None]) == Row("r", None)

@@ -30,7 +30,7 @@ from strandline.changes.execution import (
 )
 from strandline.changes.fill import filled_header
 from strandline.changes.invert import inverted_header
-from strandline.changes.part_files import PartFile, check_carried, header_to_json, read_parts
+from strandline.changes.part_files import PartFile, check_carried, read_parts
 from strandline.changes.project import projected_header
 from strandline.changes.restrict import restricted_header
 from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds
@@ -334,7 +334,7 @@ class Changes(ArrowRows):
     def _filled(self, fill: Mapping[str, Any], runner: str, session: SparkSession | None) -> Changes:
         wanted = {*self.header.added, *self.header.retyped} if self.header.partial else set()
         header = filled_header(self.header, {name: value for name, value in fill.items() if name in wanted})
-        call = Call("fill", header, {"header": header_to_json(header)})
+        call = Call("fill", header, {"header": header.to_json()})
         return self._by_part(call, self.header.counts.unchanged, runner, session)
 
     def _by_part(self, call: Call, unchanged: int | None, runner: str, session: SparkSession | None) -> Changes:

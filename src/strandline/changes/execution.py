@@ -27,10 +27,7 @@ from strandline.changes.invert import invert
 from strandline.changes.part_files import (
     PartFile,
     check_net,
-    counts_from_json,
-    counts_to_json,
     header_from_json,
-    header_to_json,
     part_scan,
     read_parts,
     write_changes,
@@ -38,7 +35,7 @@ from strandline.changes.part_files import (
 )
 from strandline.changes.project import project
 from strandline.changes.restrict import restrict
-from strandline.changes.shape import ChangeSet, Header, empty, total
+from strandline.changes.shape import ChangeSet, Counts, Header, empty, total
 from strandline.engine import (
     INLINE_LIMIT,
     Attempt,
@@ -92,7 +89,7 @@ def run_verb(item: WorkItem, attempt: Attempt) -> Result:
     sets = [_read_set(record) for record in item["sets"]]
     result = VERBS[item["verb"]](sets, item["options"])
     return {
-        "counts": counts_to_json(result.header.counts),
+        "counts": result.header.counts.to_json(),
         **_record(write_changes(result, attempt.lasting("rows.parquet"))),
         "rows_read": sum(len(each) for each in sets),
         "bytes_read": sum(_bytes(record) for record in item["sets"]),
@@ -180,7 +177,7 @@ class StoredChanges:
     def record(self, scans: Sequence[Scan] | None = None) -> dict[str, Any]:
         """What a work item says of the set, or of some of its rows."""
         chosen = self.scans() if scans is None else scans
-        return {"header": header_to_json(self.header), "scans": [scan.to_json() for scan in chosen]}
+        return {"header": self.header.to_json(), "scans": [scan.to_json() for scan in chosen]}
 
     def side(self, columns: Sequence[str], other: pa.Schema) -> ExchangeSide:
         """The set on its way into the exchange: equal values of `columns` meet, those of `other` as well."""
@@ -188,7 +185,7 @@ class StoredChanges:
 
     def bucket_record(self, place: int) -> dict[str, Any]:
         """What a template says of the set's rows in a bucket, where the set is that side of the exchange."""
-        return {"header": header_to_json(self.header), "scans": {BUCKET_SCANS: place}}
+        return {"header": self.header.to_json(), "scans": {BUCKET_SCANS: place}}
 
 
 def met_by(columns: Sequence[str], other: pa.Schema) -> dict[str, pa.DataType]:
@@ -265,7 +262,7 @@ def run_by_value(
 
 def _gather(header: Header, outcomes: Sequence[Outcome]) -> StoredChanges:
     """The parts of a result with their counts; how many rows are unchanged no part knows."""
-    counts = total([empty(header).header.counts, *(counts_from_json(outcome.result["counts"]) for outcome in outcomes)])
+    counts = total([empty(header).header.counts, *(Counts.from_json(outcome.result["counts"]) for outcome in outcomes)])
     parts = tuple(part_of(outcome) for outcome in outcomes if outcome.result["path"])
     return StoredChanges(replace(header, counts=replace(counts, unchanged=None)), parts)
 

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from strandline.changes.execution import StoredChanges
-from strandline.changes.part_files import PartFile, header_from_json, header_to_json
+from strandline.changes.part_files import PartFile, header_from_json
 from strandline.errors import FormatError, InputError, NotFound
 from strandline.storage import (
     absolute,
@@ -116,7 +116,7 @@ def _manifest(changes: StoredChanges, names: list[str], folder: str) -> bytes:
         {"name": name, "rows": part.rows, "bytes": part.bytes, "sha256": _sha256(f"{folder}/{name}")}
         for name, part in zip(names, changes.parts, strict=True)
     ]
-    return _canonical({"kind": KIND, "format": FORMAT, "header": header_to_json(changes.header), "parts": parts})
+    return _canonical({"kind": KIND, "format": FORMAT, "header": changes.header.to_json(), "parts": parts})
 
 
 def _canonical(body: Mapping[str, Any]) -> bytes:

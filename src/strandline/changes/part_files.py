@@ -16,15 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from strandline.changes.shape import COUNTED, KEYED, ChangeSet, Counts, Header, not_net
+from strandline.changes.shape import COUNTED, KEYED, ChangeSet, Header, not_net
 from strandline.errors import FormatError, SchemaError
 from strandline.relations import (
     Scan,
     register_reader,
-    schema_from_text,
-    schema_to_text,
-    table_from_text,
-    table_to_text,
 )
 from strandline.storage import is_object_url, open_version
 from strandline.values import (
@@ -199,53 +195,8 @@ def _read(path: str) -> pa.Table:
         raise FormatError(f"{os.path.basename(path)} can't be read: {error}", doing="reading a change set") from None
 
 
-def header_to_json(header: Header) -> dict[str, Any]:
-    return {
-        "form": header.form,
-        "old_schema": schema_to_text(header.old_schema),
-        "new_schema": schema_to_text(header.new_schema),
-        "key": list(header.key),
-        "has_before": header.has_before,
-        "has_changed": header.has_changed,
-        "inexact": header.inexact,
-        "derived_key": list(header.derived_key),
-        "fill": None if header.fill is None else table_to_text(header.fill),
-        "counts": counts_to_json(header.counts),
-        "source": header.source,
-        "target": header.target,
-    }
-
-
 def header_from_json(record: Mapping[str, Any]) -> Header:
-    """The header that `header_to_json` described; anything else raises `ValueError`, `KeyError` or Arrow's errors."""
+    """The header that was stored; anything else raises `ValueError`, `KeyError` or Arrow's errors."""
     if record["form"] not in (KEYED, COUNTED):
         raise ValueError(f"unknown form {record['form']!r}")
-    return Header(
-        form=record["form"],
-        old_schema=schema_from_text(record["old_schema"]),
-        new_schema=schema_from_text(record["new_schema"]),
-        key=tuple(str(name) for name in record["key"]),
-        has_before=bool(record["has_before"]),
-        has_changed=bool(record["has_changed"]),
-        inexact=bool(record["inexact"]),
-        derived_key=tuple(str(name) for name in record.get("derived_key", ())),
-        fill=None if record["fill"] is None else table_from_text(record["fill"]),
-        counts=counts_from_json(record["counts"]),
-        source=str(record["source"]),
-        target=str(record["target"]),
-    )
-
-
-def counts_to_json(counts: Counts) -> dict[str, Any]:
-    columns = None if counts.columns is None else dict(counts.columns)
-    return {
-        "inserted": counts.inserted,
-        "updated": counts.updated,
-        "deleted": counts.deleted,
-        "unchanged": counts.unchanged,
-        "columns": columns,
-    }
-
-
-def counts_from_json(record: Mapping[str, Any]) -> Counts:
-    return Counts(**record)
+    return Header.from_json(record)

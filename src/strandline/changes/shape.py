@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.errors import ChangesError, InputError, KeysError, NoBeforeImages, SchemaError, did_you_mean, shortened
-from strandline.storage import cached_property
+from strandline.storage import JsonRecord, cached_property
 from strandline.values import (
     Flags,
     Incomparable,
@@ -47,7 +47,7 @@ KINDS = (DELETE, UPDATE, INSERT)  # in the order in which a change set carries t
 
 
 @dataclass(frozen=True)
-class Counts:
+class Counts(JsonRecord):
     """How many rows changed how. In a counted set `inserted` and `deleted` are rows added and removed.
 
     `unchanged` is None where nobody counted them; `columns`, for each value column the number of updates in which it
@@ -83,7 +83,7 @@ def total(counts: Iterable[Counts]) -> Counts:
 
 
 @dataclass(frozen=True)
-class Header:
+class Header(JsonRecord):
     """What is known of a change set besides its rows.
 
     It leads from a relation with `old_schema` to one with `new_schema`. `fill` is one row with what the columns added

@@ -19,8 +19,6 @@ from strandline.changes import (
     Counts,
     Header,
     PartFile,
-    counts_from_json,
-    counts_to_json,
     total,
     write_changes,
 )
@@ -95,12 +93,12 @@ def write_part(changes: ChangeSet, attempt: Attempt, name: str = "changes.parque
 def part_record(part: PartFile | None, counts: Counts) -> dict[str, Any]:
     """What a kernel returns of a part that it wrote, and of what is in it."""
     path, rows, written = (part.path, part.rows, part.bytes) if part is not None else (None, 0, 0)
-    return {"counts": counts_to_json(counts), "path": path, "rows": rows, "bytes_written": written}
+    return {"counts": counts.to_json(), "path": path, "rows": rows, "bytes_written": written}
 
 
 def gather(header: Header, outcomes: Sequence[Outcome], extra: Iterable[Counts] = ()) -> DiffResult:
     """One result of the outcomes of kernels that wrote parts."""
-    counts = total([*(counts_from_json(outcome.result["counts"]) for outcome in outcomes), *extra])
+    counts = total([*(Counts.from_json(outcome.result["counts"]) for outcome in outcomes), *extra])
     return DiffResult(
         header=replace(header, counts=counts),
         parts=tuple(

@@ -22,15 +22,15 @@ from dataclasses import dataclass, replace
 
 from strandline.dumps.manifest import FORMAT, DumpScope, check_format
 from strandline.errors import InputError, NotFound, StorageError
-from strandline.pages import Json, seal, unseal
-from strandline.storage import Storage, Token, auditing, swap_if_first
+from strandline.pages import seal, unseal
+from strandline.storage import JsonRecord, JsonRow, Storage, Token, auditing, swap_if_first
 
 CATALOG = "DUMPS"
 BEGUN, COMPLETE, DROPPING = "begun", "complete", "dropping"
 
 
 @dataclass(frozen=True, slots=True)
-class DumpOwner:
+class DumpOwner(JsonRow):
     """The process that makes a dump: its number in the store's registry, its machine and its process id there."""
 
     process: int
@@ -56,7 +56,7 @@ class DumpOwner:
 
 
 @dataclass(frozen=True, slots=True)
-class DumpAttempt:
+class DumpAttempt(JsonRow):
     """One attempt at a dump: how many parts and packs it may have written."""
 
     parts: int
@@ -64,7 +64,7 @@ class DumpAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class DumpEntry:
+class DumpEntry(JsonRecord):
     """A dump as the catalog knows it. `taken` is the time of the state that it holds, in seconds since 1970.
 
     `manifest` is the checksum of the manifest of the last attempt; empty until it is complete.
@@ -234,7 +234,7 @@ def _encoded(catalog: DumpCatalog) -> bytes:
             "target": catalog.target,
             "swap": catalog.swap,
             "fingerprint": catalog.fingerprint,
-            "dumps": [_entry_to_json(one) for one in catalog.dumps],
+            "dumps": [one.to_json() for one in catalog.dumps],
         },
     )
 
@@ -242,37 +242,5 @@ def _encoded(catalog: DumpCatalog) -> bytes:
 def _decoded(data: bytes) -> DumpCatalog:
     body = unseal("dumps", CATALOG, data)
     check_format(body, CATALOG)
-    dumps = tuple(_entry_from_json(row) for row in body["dumps"])
+    dumps = tuple(map(DumpEntry.from_json, body["dumps"]))
     return DumpCatalog(body["target"], body["swap"], body["fingerprint"], dumps)
-
-
-def _entry_to_json(one: DumpEntry) -> Json:
-    owner = one.owner
-    return {
-        "id": one.id,
-        "state": one.state,
-        "store": one.store,
-        "level": one.level,
-        "parent": one.parent,
-        "taken": one.taken,
-        "scope": one.scope.to_json(),
-        "attempts": [[attempt.parts, attempt.packs] for attempt in one.attempts],
-        "owner": None if owner is None else [owner.process, owner.host, owner.pid],
-        "manifest": one.manifest,
-        "pages": one.pages,
-        "bytes": one.bytes,
-        "commit": one.commit,
-        "synthetic": one.synthetic,
-    }
-
-
-def _entry_from_json(row: Json) -> DumpEntry:
-    return DumpEntry(
-        **{name: row[name] for name in _PLAIN},
-        scope=DumpScope.from_json(row["scope"]),
-        attempts=tuple(DumpAttempt(*attempt) for attempt in row["attempts"]),
-        owner=None if row["owner"] is None else DumpOwner(*row["owner"]),
-    )
-
-
-_PLAIN = ("id", "state", "store", "level", "parent", "taken", "manifest", "pages", "bytes", "commit", "synthetic")

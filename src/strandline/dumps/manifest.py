@@ -27,7 +27,7 @@ from strandline.pages import (
     encode_item,
     encode_page,
 )
-from strandline.storage import JsonRecord
+from strandline.storage import JsonRecord, JsonRow
 
 FORMAT = 1
 """The number of the dumps' format. A greater one is refused: this program would not understand it."""
@@ -38,6 +38,11 @@ class StateKey(NamedTuple):
 
     version: VersionObject
     commit: CommitNumber
+
+    @classmethod
+    def from_json(cls, row: Json) -> StateKey:
+        """From the list that a pair is in JSON."""
+        return cls(*row)
 
 
 TableSet = frozenset[TableId] | None
@@ -50,7 +55,7 @@ def covers(held: TableSet, wanted: TableSet) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotFacts:
+class SnapshotFacts(JsonRow):
     """A permanent snapshot of a version."""
 
     commit: CommitNumber
@@ -60,7 +65,7 @@ class SnapshotFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class VersionFacts:
+class VersionFacts(JsonRecord):
     """A version as it was dumped. `swap` identifies its last swap, `log` its last ones, oldest first.
 
     `base` is the state of its parent that it stands on; None for the first version, and when it was dumped alone.
@@ -113,7 +118,7 @@ class Pack:
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestPart:
+class ManifestPart(JsonRow):
     """A piece of the index: its name in the dump, its size and the checksum of its stored bytes."""
 
     name: str
@@ -135,7 +140,7 @@ class DumpScope(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class TableFacts:
+class TableFacts(JsonRow):
     """A table of a version, for people: its sizes, and its record as the tables wrote it."""
 
     version: str
@@ -186,12 +191,12 @@ def manifest_to_json(one: DumpManifest) -> Json:
         "scope": one.scope.to_json(),
         "synthetic": one.synthetic,
         "next_block": one.next_block,
-        "versions": [_version_to_json(v) for v in one.versions],
-        "states": [[*key, _holds_to_json(held)] for key, held in one.states.items()],
-        "recorded": [[*r.key, _holds_to_json(r.domains), _key_to_json(r.pred), r.part] for r in one.recorded],
-        "parts": [[p.name, p.size, p.checksum] for p in one.parts],
+        "versions": [version.to_json() for version in one.versions],
+        "states": [[*key, _sorted(held)] for key, held in one.states.items()],
+        "recorded": [[*r.key, _sorted(r.domains), r.pred, r.part] for r in one.recorded],
+        "parts": [part.to_json() for part in one.parts],
         "packs": [[p.name, p.bytes] for p in one.packs],
-        "tables": [[t.version, t.name, t.rows, t.pages, t.bytes, t.record] for t in one.tables],
+        "tables": [table.to_json() for table in one.tables],
         "freed": one.freed,
         "dropped": list(one.dropped),
     }
@@ -211,15 +216,15 @@ def manifest_from_json(body: Json, where: str) -> DumpManifest:
             scope=DumpScope.from_json(body["scope"]),
             synthetic=body["synthetic"],
             next_block=body["next_block"],
-            versions=tuple(_version_from_json(row) for row in body["versions"]),
-            states={StateKey(row[0], row[1]): _holds_from_json(row[2]) for row in body["states"]},
+            versions=tuple(map(VersionFacts.from_json, body["versions"])),
+            states={StateKey(row[0], row[1]): _set_of(row[2]) for row in body["states"]},
             recorded=tuple(
-                RecordedState(StateKey(r[0], r[1]), _holds_from_json(r[2]), _key_from_json(r[3]), r[4])
+                RecordedState(StateKey(r[0], r[1]), _set_of(r[2]), r[3] and StateKey(*r[3]), r[4])
                 for r in body["recorded"]
             ),
-            parts=tuple(ManifestPart(*row) for row in body["parts"]),
+            parts=tuple(map(ManifestPart.from_json, body["parts"])),
             packs=tuple(Pack(*row) for row in body["packs"]),
-            tables=tuple(TableFacts(*row) for row in body["tables"]),
+            tables=tuple(map(TableFacts.from_json, body["tables"])),
             freed=body["freed"],
             dropped=tuple(body["dropped"]),
         )
@@ -264,37 +269,9 @@ def packs_from_json(body: Json) -> tuple[Pack, ...]:
     return tuple(Pack(row[0], row[1], tuple(PageRef(*page) for page in row[2])) for row in body)
 
 
-def _version_to_json(one: VersionFacts) -> Json:
-    return {
-        "object": one.object,
-        "name": one.name,
-        "commit": one.commit,
-        "swap": one.swap,
-        "base": _key_to_json(one.base),
-        "snapshots": [[s.commit, s.name, s.taken, _holds_to_json(s.domains)] for s in one.snapshots],
-        "log": list(one.log),
-    }
-
-
-def _version_from_json(body: Json) -> VersionFacts:
-    snapshots = (SnapshotFacts(r[0], r[1], r[2], _holds_from_json(r[3])) for r in body["snapshots"])
-    return VersionFacts(
-        body["object"], body["name"], body["commit"], body["swap"], _key_from_json(body["base"]), tuple(snapshots),
-        tuple(body["log"]),
-    )  # fmt: skip
-
-
-def _holds_to_json(held: TableSet) -> Json:
+def _sorted(held: TableSet) -> Json:
     return None if held is None else sorted(held)
 
 
-def _holds_from_json(row: Json) -> TableSet:
-    return None if row is None else frozenset(TableId(number) for number in row)
-
-
-def _key_to_json(key: StateKey | None) -> Json:
-    return None if key is None else list(key)
-
-
-def _key_from_json(row: Json) -> StateKey | None:
-    return None if row is None else StateKey(row[0], row[1])
+def _set_of(row: Json) -> TableSet:
+    return None if row is None else frozenset(row)

@@ -18,11 +18,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from strandline.storage import JsonRow
+
 Number = TypeVar("Number", bound=int)
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessIdentity:
+class ProcessIdentity(JsonRow):
     """An operating-system process: where it runs, its number there, and when it started, by the machine's ticks."""
 
     place: str

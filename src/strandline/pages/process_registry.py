@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from strandline.errors import Fenced, StoreError
-from strandline.pages.format import Freed, Json, SnapshotRecord, seal, unseal
+from strandline.pages.format import Freed, SnapshotRecord, seal, unseal
 from strandline.pages.ids import CommitNumber, Environment, PhysicalPage, ProcessId, VersionObject
 from strandline.pages.liveness import DeathWatch, ProcessIdentity
-from strandline.storage import Mutex, Storage, Token, swap_if_first
+from strandline.storage import JsonRecord, JsonRow, Mutex, Storage, Token, swap_if_first
 
 PROCESSES = "PROCESSES"
 
@@ -30,7 +30,7 @@ Commits = Mapping[VersionObject, CommitNumber]
 
 
 @dataclass(frozen=True, slots=True)
-class NameBlock:
+class NameBlock(JsonRow):
     """A range of names. They come in runs of `run`, each filled densely from its start.
 
     `since` tells, for versions that the process had opened, a commit before which no name of the block was
@@ -49,7 +49,7 @@ class NameBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessRecord:
+class ProcessRecord(JsonRecord):
     """What a process has published.
 
     It reads no state of a version below `floors[version]` except those in `holds[version]`. `opened` is the
@@ -151,7 +151,7 @@ def encode_registry(registry: ProcessRegistry) -> bytes:
             "swap": registry.swap,
             "next_process": registry.next_process,
             "next_block": registry.next_block,
-            "processes": [_record_to_json(record) for _, record in sorted(registry.processes.items())],
+            "processes": [record.to_json() for _, record in sorted(registry.processes.items())],
         },
     )
 
@@ -159,39 +159,9 @@ def encode_registry(registry: ProcessRegistry) -> bytes:
 def decode_registry(data: bytes) -> ProcessRegistry:
     """The reverse of `encode_registry`."""
     body = unseal("processes", PROCESSES, data)
-    records = (_record_from_json(row) for row in body["processes"])
+    records = map(ProcessRecord.from_json, body["processes"])
     return ProcessRegistry(
         body["swap"], body["next_process"], body["next_block"], {record.number: record for record in records}
-    )
-
-
-def _record_to_json(record: ProcessRecord) -> Json:
-    identity = record.identity
-    return {
-        "number": record.number,
-        "nonce": record.nonce,
-        "beat": record.beat,
-        "opened": dict(record.opened),
-        "floors": dict(record.floors),
-        "holds": {version: list(commits) for version, commits in record.holds.items()},
-        "blocks": [[b.number, b.count, b.run, b.nonce, dict(b.since)] for b in record.blocks],
-        "silent": record.silent,
-        "identity": None if identity is None else [identity.place, identity.number, identity.started],
-    }
-
-
-def _record_from_json(row: Json) -> ProcessRecord:
-    identity = row.get("identity")
-    return ProcessRecord(
-        number=row["number"],
-        nonce=row["nonce"],
-        beat=row["beat"],
-        opened=row["opened"],
-        floors=row["floors"],
-        holds={version: tuple(commits) for version, commits in row["holds"].items()},
-        blocks=tuple(NameBlock(*block) for block in row["blocks"]),
-        silent=row.get("silent", 0.0),
-        identity=ProcessIdentity(*identity) if identity is not None else None,
     )
 
 

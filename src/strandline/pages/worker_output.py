@@ -15,17 +15,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strandline.errors import AlreadyExists, Fenced, StoreError
-from strandline.pages.format import Json, Objects, PageRef, checksum, page_name, read_master
+from strandline.pages.format import Objects, PageRef, checksum, page_name, read_master
 from strandline.pages.ids import UNBORN, PhysicalPage, ProcessId
 from strandline.pages.process_registry import NameBlock, read_registry
-from strandline.storage import Storage
+from strandline.storage import JsonRow, Storage
 
 PAGES_PER_RUN = 4096
 """How many pages one attempt may write."""
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(JsonRow):
     """Names for one piece of work: `runs` runs of `PAGES_PER_RUN` names, from index `first` of a block on."""
 
     process: ProcessId
@@ -37,13 +37,6 @@ class Grant:
     def name(self, run: int, index: int) -> PhysicalPage:
         """Where the page of that index in a run is stored."""
         return page_name(f"{self.block:x}-{self.first + run * PAGES_PER_RUN + index:x}")
-
-    def to_json(self) -> Json:
-        return [self.process, self.block, self.nonce, self.first, self.runs]
-
-    @staticmethod
-    def from_json(body: Json) -> Grant:
-        return Grant(*body)
 
 
 def granted(process: ProcessId, block: NameBlock, pieces: int, runs: int) -> list[Grant]:

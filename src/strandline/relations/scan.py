@@ -80,3 +80,4 @@ def table_from_text(text: str) -> pa.Table:
 
 
 text_form(pa.Schema, schema_to_text, schema_from_text)
+text_form(pa.Table, table_to_text, table_from_text)

@@ -29,7 +29,7 @@ from strandline.storage.file_access import (
     write_file,
 )
 from strandline.storage.file_lock import locked
-from strandline.storage.json_codec import JsonRecord, text_form
+from strandline.storage.json_codec import JsonRecord, JsonRow, text_form
 from strandline.storage.local import (
     LocalStorage,
     get_in_passing,
@@ -49,6 +49,7 @@ from strandline.storage.url import open_storage
 
 __all__ = [
     "JsonRecord",
+    "JsonRow",
     "LocalStorage",
     "MemoryStorage",
     "Mutex",

@@ -1,16 +1,18 @@
 """Records as plain JSON, by the names and types of their fields.
 
 A dataclass that is a `JsonRecord` is stored as an object with one member for each field, in the fields' order. Tuples
-become lists and come back as tuples by their annotation; so do mappings, other records, and types with a form in text
-(`text_form`). A field that does not count in comparisons is not stored. Reading takes the default of a field that is
-absent, and leaves out what it does not know; an absent field without a default is a `KeyError`.
+become lists and come back as tuples by their annotation; so do mappings, sets (in order), other records, and types with
+a form in text (`text_form`). A field that does not count in comparisons is not stored. Reading takes the default of a
+field that is absent, and leaves out what it does not know; an absent field without a default is a `KeyError`.
+
+A `JsonRow` is stored as a list of its fields' values, where many stand below each other.
 
 Compact forms, as those of pages and pointers, are written by hand where they belong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from types import NoneType, UnionType
 from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -43,6 +45,19 @@ class JsonRecord:
         return cls(**values)
 
 
+class JsonRow:
+    """The base of dataclasses that are stored as rows. Fields that a row does not reach take their defaults."""
+
+    __slots__ = ()
+
+    def to_json(self) -> list[Any]:
+        return [_plain(getattr(self, name)) for name in _stored(type(self))]
+
+    @classmethod
+    def from_json(cls, row: Sequence[Any]) -> Self:
+        return cls(*(_typed(hint, item) for (hint, _), item in zip(_stored(cls).values(), row, strict=False)))
+
+
 def _stored(cls: type) -> dict[str, tuple[Any, bool]]:
     """The type of each field that is stored, and whether it has a default; looked up once for each class."""
     known = _shapes.get(cls)
@@ -63,6 +78,8 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, frozenset):
+        return sorted(value)
     write = _writers.get(type(value))
     return value if write is None else write(value)
 
@@ -76,6 +93,8 @@ def _typed(hint: Any, value: Any) -> Any:
     if origin is tuple:
         kinds = [inner[0]] * len(value) if inner[-1] is Ellipsis else inner
         return tuple(_typed(kind, item) for kind, item in zip(kinds, value, strict=True))
+    if origin is frozenset:
+        return frozenset(value)
     if origin is not None and issubclass(origin, Mapping):
         return {name: _typed(inner[1], item) for name, item in dict(value).items()}
     if hasattr(hint, "from_json"):
