@@ -425,9 +425,8 @@ def view_changes(host: ViewHost, name: str, older: ReadView, newer: ReadView, ru
         old, key = regenerate(source, older_state, running), source.key
     else:
         old, key = rows_of_view(then, name, running), then.source(name).key
-    return Changes.of(
-        difference(old, rows_of_view(known, name, running), list(source.key) if key == source.key else None)
-    )
+    by = list(source.key) if source.key and key == source.key else None
+    return Changes.of(difference(old, rows_of_view(known, name, running), by))
 
 
 def _is_the_same(name: str, then: KnownViews, now: KnownViews) -> bool:
