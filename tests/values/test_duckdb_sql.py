@@ -129,16 +129,22 @@ ODD_TEMPLATES = (
     ),
     *("DATE '2020-03-29'::VARCHAR || {0}", "{0} LIKE {1} || {2}", "{0} COLLATE nocase = {1}", "{0} IN {1}"),
     *("INTERVAL '1 day' + {0}", "{0}::INT % {1}", "- {0} ^ {1}", "NOT {0} IS NULL || {1}", "if({0}, {1}, {2})"),
+    *("ARRAY[{0}, {1}]", "- + {0}", "+{0} || {1}", "date_part(INTERVAL 1 DAY, {0})"),
 )
+FOREIGN_TEMPLATES = (
+    *("{0} {1}", "{0} BETWEEN SYMMETRIC {1} AND {2}", "{0} RLIKE {1}", "{0} DIV {1}", "INTERVAL {0}", "DATE {0}"),
+    *("abs {0}", "ROW {0}", "{0} IS NULL BETWEEN {1} AND {2}", "{0} LIKE {1} IN (2)", "{0}::INT[1]", "{0}.{1}"),
+)
+"""What other dialects know, or nobody does."""
 
 
 @settings(max_examples=examples(300))
 @given(
     st.recursive(
         leaves,
-        lambda inner: st.tuples(st.sampled_from((*ODD_TEMPLATES, *TEMPLATES)), inner, inner, inner).map(
-            lambda drawn: drawn[0].format(*drawn[1:])
-        ),
+        lambda inner: st.tuples(
+            st.sampled_from((*ODD_TEMPLATES, *TEMPLATES, *FOREIGN_TEMPLATES)), inner, inner, inner
+        ).map(lambda drawn: drawn[0].format(*drawn[1:])),
         max_leaves=5,
     )
 )
@@ -147,6 +153,7 @@ def test_what_sqlglot_reads_otherwise_is_read_as_duckdb_does_or_refused(sql: str
         tree = parse_sql(sql, "reading")[0]
     except SqlError:
         return
+    assert meaning(f"({sql})") is not None, "what is a mistake to DuckDB is one here"
     for columns in ("3 AS a, 2 AS b", "true AS a, NULL::BOOLEAN AS b", "'x' AS a, 'y' AS b", "[1] AS a, 1 AS b"):
         expected = computed(sql, columns)
         assert expected is None or computed(tree.sql(dialect="duckdb", identify=True), columns) == expected
@@ -170,6 +177,9 @@ def test_few_texts_are_refused_for_being_read_otherwise() -> None:
             refused.append(text)
     assert refused == ["a! + 1", "a <=> b"]
     parse_sql("SELECT a, v FROM t, UNNEST([1, 2]) AS z(v)", "reading")
+    for text in (*texts, "list_sort(a, 'DESC')", "today()", "INTERVAL 1 DAY", "list_value(a, b)"):
+        if text not in refused:
+            parse_sql(f"SELECT {text} AS named FROM t", "reading")
 
 
 @pytest.mark.parametrize(
@@ -187,6 +197,28 @@ def test_texts_of_conditions_mean_what_they_mean_to_duckdb(sql: str, alike: str)
     params = {"one": 1, "both": "falsex"} if ":one" in sql else {}
     got = parse_expression(sql, table.schema, params).evaluate(table)
     assert got.to_pylist() == parse_expression(alike, table.schema).evaluate(table).to_pylist()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["'a' 'b'", "n BETWEEN SYMMETRIC 2 AND 1", "t RLIKE 'a'", "DATE {'x': 1}", "abs {'x': n}.x", "INTERVAL n::INT"],
+)
+def test_what_is_a_mistake_to_duckdb_is_one_here(sql: str) -> None:
+    with pytest.raises(SqlError, match=r"is not DuckDB's SQL: syntax error at or near"):
+        parse_expression(sql, pa.schema([("n", pa.int64()), ("t", pa.string())]))
+
+
+def test_words_of_duckdbs_own_may_name_columns() -> None:
+    table = pa.table({"at": [1, 2], "window": [2, 2]})
+    assert parse_expression("at = window", table.schema).evaluate(table).to_pylist() == [False, True]
+
+
+def test_a_plus_before_a_value_is_the_function_that_it_is_to_duckdb() -> None:
+    table = pa.table({"a": pa.array([[1], None]), "t": ["x", "y"]})
+    assert parse_expression("+a", table.schema).evaluate(table).to_pylist() == [[1], []]
+    assert parse_expression("2 - +1", table.schema).sql == "2 - 1"
+    with pytest.raises(SqlError, match="No function matches"):
+        parse_expression("+t", table.schema)
 
 
 def test_what_no_writing_keeps_is_refused_with_what_to_do() -> None:

@@ -120,6 +120,17 @@ def test_only_what_depends_on_tables_alone_has_a_feed(sql: str, steady: bool) ->
                 feed.schema()
 
 
+@pytest.mark.parametrize("pivot", ["pivot t on x using sum(k)", "pivot t on x in (1), k using count(*)"])
+def test_columns_that_follow_from_the_rows_are_refused(pivot: str) -> None:
+    with create_on(MemoryStorage()) as store:
+        store.create_table("t", pa.table({"k": [1, 2, 3], "x": [1, 1, 2]}), key="k")
+        with pytest.raises(SqlError, match="follows from the rows"):
+            store.view("v", f"select * from ({pivot})", strict=False)
+        named = store.view("w", "select * from (pivot t on x in (1, 2) using sum(k))", strict=False)
+        assert named.definition.regenerated
+        assert named.to_arrow().to_pylist() == [{"1": 3, "2": 3}]
+
+
 CALLS = ("now()", "random()", "current_date", "current_timestamp", "uuid()", "coalesce(now(), null)")
 ROWS = st.dictionaries(st.integers(0, 5), st.sampled_from([1, 2, 3]), max_size=5)
 

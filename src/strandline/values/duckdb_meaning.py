@@ -2,13 +2,18 @@
 
 sqlglot and DuckDB group some operators differently, and know other words. A text whose tree, written again, DuckDB
 reads otherwise than the text itself is read from DuckDB's own writing of it, which has all its parentheses. Where even
-that is read otherwise, it is refused. So no text of a user ever means something else here than to DuckDB.
+that is read otherwise, it is refused, and so is what is a mistake to DuckDB: sqlglot also reads other dialects, and
+passes over words that it doesn't expect. So no text of a user ever means something else here than to DuckDB.
+
+Statements that are no SELECT to DuckDB's parser, as is one with a PIVOT whose columns follow from the rows, it can't
+tell: they are read as sqlglot reads them.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
@@ -19,18 +24,44 @@ from sqlglot.errors import SqlglotError
 
 from strandline.values.duckdb_functions import CLOCKS, connections
 from strandline.values.duckdb_sql import StrandlineDuckDB, statements
+from strandline.values.sql import quoted
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The text itself, or DuckDB's own writing of it where only that is read here as there; none if neither is, or if
+    it is a `mistake` to DuckDB.
+    """
+
+    text: str | None
+    mistake: str = ""
 
 
 @lru_cache(maxsize=1024)
-def text_to_parse(sql: str) -> str | None:
-    """The text itself, or DuckDB's own writing of it where only that is read here as there; None if neither is."""
+def text_to_parse(sql: str) -> Reading:
+    """What of a text is to be parsed here."""
     tree = _one_tree(sql)
-    expected = None if tree is None else meaning(_with_dollars(sql, tree), query=isinstance(tree, exp.Query))
-    if tree is None or expected is None or _meaning_of(tree) == expected:
-        return sql
-    again = _written_by_duckdb(_with_dollars(sql, tree), query=isinstance(tree, exp.Query))
-    tree = None if again is None else _one_tree(again)
-    return again if tree is not None and _meaning_of(tree) == expected else None
+    if tree is None:
+        return Reading(sql)
+    is_query, theirs = isinstance(tree, exp.Query), _with_dollars(sql, tree)
+    record = _parsed(theirs, query=is_query)
+    if record["error"]:
+        theirs = _with_dollars(_with_names_quoted(sql, tree), tree)
+        record = _parsed(theirs, query=is_query) | {"error_message": record["error_message"]}
+    if record["error"]:
+        statement = _parsed(theirs)
+        is_mistake = statement["error"] and statement["error_type"] != _NO_SELECT
+        return Reading(None, str(record["error_message"])) if is_mistake else Reading(sql)
+    expected = _plain(record["statements"])
+    if _meaning_of(tree) == expected:
+        return Reading(sql)
+    again = _written_by_duckdb(theirs, query=is_query)
+    tree = _one_tree(again)
+    return Reading(again if tree is not None and _meaning_of(tree) == expected else None)
+
+
+_NO_SELECT = "not implemented"
+_QUOTE = '"'
 
 
 def meaning(sql: str, *, query: bool = True) -> Any:
@@ -58,6 +89,15 @@ def _one_tree(sql: str) -> exp.Expr | None:
     return trees[0] if len(trees) == 1 else None
 
 
+def _with_names_quoted(sql: str, tree: exp.Expr) -> str:
+    """The text with quotes around its names: columns may be called by words that DuckDB has other uses for, as `at`."""
+    names = [node.meta for node in tree.find_all(exp.Identifier) if "start" in node.meta]
+    for start, end in sorted({(one["start"], one["end"] + 1) for one in names}, reverse=True):
+        name = sql[start:end]
+        sql = f"{sql[:start]}{name if name[0] == _QUOTE else quoted(name)}{sql[end:]}"
+    return sql
+
+
 def _with_dollars(sql: str, tree: exp.Expr) -> str:
     """The text with `$name` for each `:name` that is a parameter, which is how DuckDB writes them."""
     names = {place.name for place in tree.find_all(exp.Placeholder) if place.this}
@@ -74,14 +114,14 @@ def _wrapped(sql: str, *, query: bool) -> str:
     return sql if query else f"SELECT ({sql}\n)"
 
 
-def _parsed(sql: str, *, query: bool) -> dict[str, Any]:
+def _parsed(sql: str, *, query: bool = True) -> dict[str, Any]:
     record: dict[str, Any] = json.loads(
         connections.get().execute("SELECT json_serialize_sql(?::VARCHAR)", [_wrapped(sql, query=query)])[0][0]
     )
     return record
 
 
-def _written_by_duckdb(sql: str, *, query: bool) -> str | None:
+def _written_by_duckdb(sql: str, *, query: bool) -> str:
     written = connections.get().execute(
         "SELECT json_deserialize_sql(json_serialize_sql(?::VARCHAR))", [_wrapped(sql, query=query)]
     )[0][0]
@@ -122,6 +162,12 @@ def _plain(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     plain = {name: _plain(value) for name, value in node.items() if name not in _PLACES and (name, value) != _NO_ALIAS}
+    alias = plain.pop("alias", None)
+    found = _one_form(plain)
+    return found if alias is None else (alias, found)
+
+
+def _one_form(plain: dict[str, Any]) -> Any:
     kind = str(plain.get("type"))
     if kind in _NEGATED:
         inner = {**plain, "type": _NEGATED[kind], "class": "OPERATOR"}
@@ -146,7 +192,7 @@ def _plain(node: Any) -> Any:
     ):
         plain["literal"]["text"] = str(Decimal(plain["literal"]["text"].replace("_", "")))
     if kind == "COLUMN_REF" and plain["column_names"][0].lower() in _WITHOUT_PARENTHESES:
-        return (plain["column_names"][0].lower(),)
+        return (_WITHOUT_PARENTHESES[plain["column_names"][0].lower()],)
     return plain
 
 
@@ -163,18 +209,20 @@ def _plain_call(node: dict[str, Any]) -> Any:
     arguments = [one["expression"] for one in node.get("arguments", ())]
     if name in _WITHOUT_PARENTHESES and not arguments:
         return (_WITHOUT_PARENTHESES[name],)
-    if name == "+" and len(arguments) == 1:
+    if name == "+" and len(arguments) == 1 and _is_number(arguments[0]):
         return arguments[0]
     if name in ("bool_and", "bool_or") and _type_of_cast(arguments[0]) == "boolean":
         node["arguments"] = [{"name": "", "expression": arguments[0]["child"]}]
     if name == "string_agg" and len(arguments) == 1:
         node["arguments"] = [*node["arguments"], {"name": "", "expression": _literal("STRING", ",")}]
+    if name == "list_value":
+        return {"class": "OPERATOR", "type": "ARRAY_CONSTRUCTOR", "children": arguments}
     if name in ("ifnull", "nvl"):
         return {"class": "OPERATOR", "type": "OPERATOR_COALESCE", "children": arguments}
     if name == "if" and len(arguments) == 3:
         check = {"when_expr": arguments[0], "then_expr": arguments[1]}
         return {"class": "CASE", "type": "CASE_EXPR", "case_checks": [check], "else_expr": arguments[2]}
-    if name in ("date_trunc", "date_part") and (unit := arguments[0].get("literal")):
+    if name in ("date_trunc", "date_part") and isinstance(arguments[0], dict) and (unit := arguments[0].get("literal")):
         unit["text"] = str(unit["text"]).lower()
     if name in ("range", "generate_series") and len(arguments) == 1:
         node["arguments"] = [{"name": "", "expression": _literal("INTEGER", "0")}, *node["arguments"]]
@@ -197,6 +245,10 @@ def _plain_cast(node: dict[str, Any]) -> Any:
 def _type_of_cast(node: dict[str, Any]) -> str | None:
     kind: str | None = node["type_expr"]["type_name"] if node.get("class") == "CAST" else None
     return kind
+
+
+def _is_number(node: Any) -> bool:
+    return isinstance(node, dict) and "literal" in node and node["literal"]["kind"] != "STRING"
 
 
 def _literal(kind: str, text: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ _REWRITTEN = frozenset(
         *("JSON_EXTRACT", "JSON_EXTRACT_ARRAY", "JSON_EXTRACT_PATH", "JSON_EXTRACT_PATH_TEXT"),
         *("JSON_EXTRACT_SCALAR", "JSON_EXTRACT_STRING"),
         *("REGEXP_EXTRACT", "REGEXP_EXTRACT_ALL", "REGEXP_REPLACE"),
+        *("ARRAY_REVERSE_SORT", "ARRAY_SORT", "LIST_REVERSE_SORT", "LIST_SORT"),
     )
 )
 _TRUNCATIONS = ("DATE_TRUNC", "DATETRUNC")
@@ -40,6 +41,13 @@ def _truncation(name: str) -> Any:
     return build
 
 
+def _unary_plus(parser: Any) -> exp.Expr | None:
+    """To DuckDB it is a function, which not all types have: a list without rows for NULL, for one."""
+    operand: exp.Expr | None = parser._parse_unary()
+    is_plain = operand is None or (isinstance(operand, exp.Literal) and not operand.is_string)
+    return operand if is_plain else exp.Anonymous(this="+", expressions=[operand])
+
+
 class StrandlineDuckDB(DuckDB):
     """The dialect in which texts of users are parsed."""
 
@@ -52,6 +60,7 @@ class StrandlineDuckDB(DuckDB):
             **{name: _truncation(name) for name in _TRUNCATIONS},
             "COUNT": lambda given: DuckDB.Parser.FUNCTIONS["COUNT"](given or [exp.Star()]),
         }
+        UNARY_PARSERS: ClassVar[dict[TokenType, Any]] = {**DuckDB.Parser.UNARY_PARSERS, TokenType.PLUS: _unary_plus}
         RANGE_PARSERS: ClassVar[dict[TokenType, Any]] = {
             token: parse for token, parse in DuckDB.Parser.RANGE_PARSERS.items() if token != TokenType.CARET_AT
         }

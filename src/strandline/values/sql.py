@@ -42,15 +42,17 @@ def _as_duckdb_reads(sql: str, doing: str) -> list[Any]:
     from strandline.values.duckdb_meaning import text_to_parse
     from strandline.values.duckdb_sql import statements
 
-    text = text_to_parse(sql)
-    if text is None:
+    reading = text_to_parse(sql)
+    if reading.mistake:
+        raise SqlError(f"{sql[:_SHOWN]!r} is not DuckDB's SQL: {reading.mistake}", doing=doing)
+    if reading.text is None:
         raise SqlError(
             f"{sql[:_SHOWN]!r} could be read in another way than DuckDB reads it",
             doing=doing,
             hint="Put its parts into parentheses, and call functions by name instead of by signs",
         )
-    trees = list(statements(text))
-    if text != sql:
+    trees = list(statements(reading.text))
+    if reading.text != sql:
         for node in (node for tree in trees for node in tree.walk()):
             node.meta.pop("start", None)  # a place in DuckDB's writing, not in the user's
     return trees

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 def regenerated_definition(name: str, query: exp.Query, relations: Mapping[str, Shape], why: str) -> ViewDefinition:
     """The definition of a view that is computed anew each time, and why."""
     doing = f"defining view {name!r}"
+    _check_pivots(query, doing)
     read = resolved_relations(query, relations, doing)
     text = query.sql(dialect="duckdb")
     empty = {relation: no_rows(relations[relation].schema) for relation in read}
@@ -46,6 +47,20 @@ def regenerated_definition(name: str, query: exp.Query, relations: Mapping[str, 
     occurrences = tuple(Occurrence(relation, relation) for relation in read)
     outputs = tuple(OutputColumn(field.name, column(name, field.name)) for field in schema)
     return ViewDefinition(name, text, occurrences, None, outputs, (), schema, why)
+
+
+def _check_pivots(query: exp.Query, doing: str) -> None:
+    """Refuses columns that follow from the rows: a view keeps those that it has when it is defined."""
+    from sqlglot import exp
+
+    for pivot in query.find_all(exp.Pivot):
+        spread = pivot.args.get("fields") or pivot.expressions
+        if not pivot.args.get("unpivot") and not all(isinstance(one, exp.In) and one.expressions for one in spread):
+            raise SqlError(
+                f"which columns {pivot.sql(dialect='duckdb')} has follows from the rows",
+                doing=doing,
+                hint="Say which values become columns, as in PIVOT t ON year IN (2023, 2024) USING sum(price)",
+            )
 
 
 def resolved_relations(query: exp.Query, relations: Mapping[str, Shape], doing: str) -> list[str]:
