@@ -17,7 +17,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from strandline.store import Store
-from strandline.tables import Limits
+from strandline.tables import Limits, TableTransaction
 
 TINY = Limits(page_rows=4, cut_rows=3, join_rows=2, most_in_overlay=1, fewest_for_overlay=3)
 FEW = st.integers(0, 3)
@@ -29,6 +29,7 @@ VALUES = {
 }
 TYPES = {"x": pa.int64(), "y": pa.int64(), "s": pa.string(), "d": pa.decimal128(6, 2)}
 _oracle = duckdb.connect(":memory:", config={"threads": 1})
+RARE = ("rekey", "column", "trade")
 KEYS: tuple[tuple[str, ...], ...] = ((), ("k",), ("k", "j"))
 
 
@@ -38,6 +39,8 @@ class Relations:
 
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    steps: int = 0
+    """How many were performed: names and keys that come later are new ones."""
 
     def schema(self, name: str) -> pa.Schema:
         key = [pa.field(column, pa.int64(), nullable=False) for column in self.keys[name]]
@@ -145,11 +148,13 @@ def _outputs(draw: st.DrawFn, aliases: list[str], columns: list[list[str]]) -> l
 
 @st.composite
 def transactions(draw: st.DrawFn, known: Relations) -> list[tuple[str, str, Any]]:
-    """A few steps, each (verb, table, what): rows to insert or upsert, or a value of x to delete or to update."""
+    """A few steps, each (verb, table, what): rows to insert or upsert, or a value of x to delete, to update or to give
+    other keys; or another column, or that x and y trade their names.
+    """
     steps: list[tuple[str, str, Any]] = []
     for _ in range(draw(st.integers(1, 3))):
         name = draw(st.sampled_from(sorted(known.keys)))
-        verb = draw(st.sampled_from(["put", "put", "delete", "update"]))
+        verb = draw(st.sampled_from(["put", "put", "put", "delete", "delete", "update", "update", *RARE]))
         steps.append((verb, name, draw(new_rows(known, name, 4)) if verb == "put" else draw(FEW)))
     return steps
 
@@ -159,6 +164,7 @@ def perform(store: Store, known: Relations, steps: list[tuple[str, str, Any]]) -
     with store.transaction() as transaction:
         for verb, name, what in steps:
             key = known.keys[name]
+            known.steps += 1
             if verb == "put" and what:
                 rows = pa.Table.from_pylist(what, schema=known.schema(name))
                 _ = transaction.upsert(name, rows) if key else transaction.insert(name, rows)
@@ -173,6 +179,22 @@ def perform(store: Store, known: Relations, steps: list[tuple[str, str, Any]]) -
                 known.rows[name] = [
                     {**row, "x": what - 1, "s": "u"} if row["y"] == what else row for row in known.rows[name]
                 ]
+            else:
+                _perform_rare(transaction, known, (verb, name, what))
+
+
+def _perform_rare(transaction: TableTransaction, known: Relations, step: tuple[str, str, Any]) -> None:
+    verb, name, what = step
+    if verb == "rekey" and known.keys[name]:
+        moved = 4**known.steps  # rows never meet: a key is the sum of another set of such
+        transaction.update(name, where="x = :x", set={"k": f"k + {moved}"}, params={"x": what})
+        known.rows[name] = [{**row, "k": row["k"] + moved} if row["x"] == what else row for row in known.rows[name]]
+    elif verb == "column":
+        transaction.add_column(name, f"more{known.steps}", "int64", default=what)
+    elif verb == "trade":
+        for old, new in (("x", "spare"), ("y", "x"), ("spare", "y")):
+            transaction.rename_column(name, old, new)
+        known.rows[name] = [{**row, "x": row["y"], "y": row["x"]} for row in known.rows[name]]
 
 
 def multiset(table: pa.Table) -> Counter[tuple[Any, ...]]:

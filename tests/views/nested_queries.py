@@ -12,18 +12,17 @@ from hypothesis import strategies as st
 from tests.views.histories import Relations
 
 AGGREGATES = (
-    "count(*)",
-    "count({n})",
-    "sum({n})",
-    "min({n})",
-    "max({n})",
-    "count(distinct {n})",
-    "median({n})",
-    "count()",
-    "max({n}, 2)[2]",
+    *("count(*){f}", "count({n}){f}", "sum({n}){f}", "min({n}){f}", "max({n}){f}", "median({n}){f}", "count(){f}"),
+    *("count(distinct {n}){f}", "sum(distinct {n}){f}", "max({n}, 2)[2]", "(list({n} order by {n} desc){f})[1]"),
+    *("round(avg({n}){f}, 6)", "round(stddev({n}){f}, 6)", "round(variance({n}){f}, 6)"),
+    *("bool_and({n} > 1){f}::int", "bool_or({n} > 1){f}::int"),
 )
-TEXTS = ("min({s})", "max({s})", "string_agg({s}, ',' order by {s})", "any_value({s}) is null")
-PLACES = ("row_number()", "lag({n})", "first_value({n})")
+TEXTS = (
+    *("min({s})", "max({s})", "string_agg({s}, ',' order by {s})", "any_value({s}) is null"),
+    *("list({s} order by {s})", "string_agg(distinct {s}, ',' order by {s})"),
+)
+PLACES = ("row_number()", "lag({n})", "lead({n})", "first_value({n})", "ntile(2)")
+RANKS = ("rank()", "dense_rank()", "percent_rank()", "cume_dist()")
 TYPED = "{n} < length(date '2024-01-02'::timestamp::varchar) - 17"
 FILTERS = ("", "", " filter (where {n} > 1)", " filter (where {s} is null)")
 
@@ -42,7 +41,7 @@ class Nested:
 
 
 @st.composite
-def nested_queries(draw: st.DrawFn, known: Relations, depth: int = 3) -> str:
+def nested_queries(draw: st.DrawFn, known: Relations, depth: int = 4) -> str:
     """One query of up to so many operators on top of each other."""
     return draw(_query(known, depth)).sql
 
@@ -93,8 +92,9 @@ def _constants(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> 
 def _group(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
     by = draw(st.sampled_from(["a.s0", _number(draw, below), f"coalesce({_number(draw, below)}, 0) % 2"]))
     value, filtered = draw(st.sampled_from(AGGREGATES)), draw(st.sampled_from(FILTERS))
-    value = (value if value.endswith("]") else value + filtered).format(n=_number(draw, below), s="a.s0")
-    text = draw(st.sampled_from(TEXTS)).format(s="a.s0")
+    number = _number(draw, below)
+    value = value.format(n=number, f=filtered.format(n=number, s="a.s0"))
+    text = draw(st.sampled_from((*TEXTS, "any_value({s})") if by == "a.s0" else TEXTS)).format(s="a.s0")
     other = draw(st.sampled_from(sorted(known.keys)))
     terms = ["", " having count(*) > 1", f" having min({_number(draw, below)}) is not null"]
     if by == "a.s0":
@@ -103,11 +103,12 @@ def _group(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nest
         terms += [f" having count(*) > (select count(o.x) {met})"]
     having = draw(st.sampled_from(terms))
     sql = f"select ({by})::varchar as s0, ({value})::decimal(18, 2) as n0, ({text})::varchar as s1 from ({below.sql}) a"
-    return Nested(f"{sql} group by {by}{having}", 1, 2)
+    more = draw(st.sampled_from(["", "", f", {_number(draw, below)}"]))
+    return Nested(f"{sql} group by {by}{more}{having}", 1, 2)
 
 
 def _whole(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
-    value = draw(st.sampled_from(AGGREGATES)).format(n=_number(draw, below))
+    value = draw(st.sampled_from(AGGREGATES)).format(n=_number(draw, below), f="")
     return Nested(f"select ({value})::decimal(18, 2) as n0, max(a.s0) as s0 from ({below.sql}) a", 1, 1)
 
 
@@ -180,7 +181,7 @@ def _scalar(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nes
 def _window(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
     every = ", ".join(below.columns("a"))
     by = draw(st.sampled_from(["partition by a.s0 ", f"partition by {_number(draw, below)} ", ""]))
-    called = draw(st.sampled_from([*PLACES, "rank()", "dense_rank()", "sum({n})", "min({n})", "count(*)"]))
+    called = draw(st.sampled_from([*PLACES, *RANKS, "sum({n})", "min({n})", "count(*)"]))
     frame = draw(st.sampled_from(["", " rows between 1 preceding and 1 following"]))
     order = every if called in PLACES or frame else _number(draw, below)
     if called in ("sum({n})", "min({n})", "count(*)"):
