@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.values import matching
-from strandline.values.matching import Numbers, first_occurrences, key_numbers, match, match_numbers
+from strandline.values.matching import (
+    Numbers,
+    first_occurrences,
+    key_numbers,
+    match,
+    match_numbers,
+    meets,
+    sought_values,
+)
 
 _ENDS = [-(2**63), -(2**63) + 1, 2**63 - 2, 2**63 - 1]
 _numbers = st.one_of(
@@ -18,6 +26,27 @@ _numbers = st.one_of(
     st.integers(0, 30).map(lambda count: list(range(2**63 - count, 2**63))),
     st.integers(0, 30).map(lambda count: list(range(-(2**63), -(2**63) + count))),
 )
+
+
+@given(
+    st.sampled_from([pa.int64(), pa.uint64(), pa.bool_()]),
+    st.lists(st.one_of(st.none(), st.integers(0, 9), st.sampled_from(_ENDS)), max_size=30),
+    st.lists(st.one_of(st.none(), st.integers(0, 9), st.sampled_from(_ENDS)), max_size=5),
+    st.booleans(),
+)
+def test_numbers_are_sought_like_in_a_set(
+    kind: pa.DataType, held: list[int | None], sought: list[int | None], nulls: bool
+) -> None:
+    def in_range(n: int) -> int:
+        return abs(n) if kind == pa.uint64() else n > 4 if kind == pa.bool_() else n
+
+    held, sought = ([None if n is None else in_range(n) for n in each] for each in (held, sought))
+    values = sought_values({"n": pa.chunked_array([pa.array(sought, kind)])}, nulls=nulls)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching, "BLOCK_ROWS", 3)
+        met = meets(pa.table({"n": pa.array(held, kind)}), values)
+    wanted = {*sought} - (set() if nulls else {None})
+    assert met.tolist() == [n in wanted for n in held]
 
 
 @pytest.mark.parametrize("way", ["addresses", "small blocks", "sorting", "compiled"])

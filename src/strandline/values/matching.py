@@ -127,8 +127,30 @@ def meets(rows: pa.Table, filters: Mapping[str, pa.Array]) -> npt.NDArray[np.boo
     for name, values in filters.items():
         column = comparable(rows.column(name))
         if column.type == values.type:
-            met &= np.asarray(pc.is_in(column, value_set=values), dtype=np.bool_)
+            met &= _are_among(column, values)
     return met
+
+
+def _are_among(column: pa.ChunkedArray, values: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which of a column are among some values: numbers that lie close by a table of addresses, others by hashing."""
+    if not values.null_count and len(values) and _are_numbers([column]):
+        numbers, sought = _integers(column), _integers(values)
+        least = int(sought.min())
+        span = int(sought.max()) - least + 1
+        if span <= len(numbers) * DENSE:
+            return _are_addressed(numbers, sought, least, span)
+    return np.asarray(pc.is_in(column, value_set=values), dtype=np.bool_)
+
+
+def _are_addressed(numbers: Numbers, sought: Numbers, least: int, span: int) -> npt.NDArray[np.bool_]:
+    table = np.zeros(span + 1, dtype=np.bool_)
+    table[sought - least] = True
+    found = np.empty(len(numbers), dtype=np.bool_)
+    for start in range(0, len(numbers), BLOCK_ROWS):
+        # What is below the least number wraps around, and stands at the end, where nothing is sought.
+        at = (numbers[start : start + BLOCK_ROWS] - least).view(np.uint64)
+        found[start : start + len(at)] = table.take(np.minimum(at, np.uint64(span)).view(np.int64))
+    return found
 
 
 def match_numbers(old: Numbers, new: Numbers) -> Matching:
