@@ -59,6 +59,7 @@ def test_an_algorithm_on_spark_finds_what_the_model_finds(
 ) -> None:
     monkeypatch.setattr(DiffPlan, "pieces", lambda *_: 3)
     monkeypatch.setattr(DiffPlan, "large_pieces", lambda *_: 3)
+    monkeypatch.setattr(DiffPlan, "held_whole", False)
     old, new = extracts(tmp_path, seed=7, shuffled=shuffled)
     key = ("shop", "id")
     expected = model.difference(*(model.relation_of(pq.read_table(path), key) for path in (old, new)))
@@ -68,3 +69,13 @@ def test_an_algorithm_on_spark_finds_what_the_model_finds(
     assert model.kinds_of(changes) == {each: change.kind for each, change in expected.items()}
     if algorithm != "kb":
         assert model.keyed_of(changes) == expected
+
+
+def test_small_files_in_no_order_are_one_work_item_where_spark_has_this_machine_alone(
+    spark: Any, tmp_path: Path
+) -> None:
+    old, new = extracts(tmp_path, seed=8, shuffled=True)
+    expected = model.difference(*(model.relation_of(pq.read_table(path), ("shop", "id")) for path in (old, new)))
+    found = sl.diff(old, new, key=("shop", "id"), algorithm="hash", runner="spark", session=spark)
+    assert (found.run.runner, found.run.work.items, found.run.work.bytes_shuffled) == ("spark", 1, 0)
+    assert model.keyed_of(ChangeSet(found.header, found.to_arrow())) == expected

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sample_kernels import always_fail, fail_once, refuse_odd, slow, square
+from sample_kernels import always_fail, fail_once, refuse_odd, set_aside, slow, square
 
 from strandline.engine import (
     INLINE_LIMIT,
@@ -34,6 +34,13 @@ def test_spark_and_inline_give_the_same_outcomes(spark: Any) -> None:
         inline = InlineRunner().run(square, items, spool, "squaring")
     assert [outcome.result["square"] for outcome in on_spark] == [outcome.result["square"] for outcome in inline]
     assert all(outcome.result["process"] != os.getpid() for outcome in on_spark)
+
+
+def test_a_worker_s_garbage_is_no_longer_sought_among_what_it_has_imported(spark: Any) -> None:
+    with Spool() as spool:
+        SparkRunner(spark).run(square, [{"n": 1}], spool, "importing")
+        outcomes = SparkRunner(spark).run(set_aside, [{}] * 2 * SparkRunner(spark).parallelism, spool, "counting")
+    assert max(outcome.result["objects"] for outcome in outcomes) > 10_000
 
 
 def test_a_users_mistake_on_a_worker_is_raised_as_itself(spark: Any, capfd: pytest.CaptureFixture[str]) -> None:

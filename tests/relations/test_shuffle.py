@@ -25,7 +25,8 @@ from strandline.engine import InlineRunner, Outcome, Runner, Spool, WorkItem
 from strandline.engine.spark_runner import SparkRunner
 from strandline.errors import InputError, SchemaError
 from strandline.relations import BUCKET_SCANS, Exchange, ExchangeSide, ReadOptions, Scan, open_relation, read_table
-from strandline.relations.shuffle import ScanSplitting, cut_of, run_exchanged, unpacking_of
+from strandline.relations.exchange import cut_of
+from strandline.relations.shuffle import ScanSplitting, run_exchanged, unpacking_of
 
 BUCKETS = 3
 

@@ -2,7 +2,7 @@
 
 Both sides go through the exchange into the same number of buckets; each pair of buckets is then compared in memory by
 a work item (`compare_pair`). There are as many buckets as it takes for each to fit a worker's share of memory: one for
-what this process can hold, and one for the last step of other algorithms.
+what one machine can hold, and one for the last step of other algorithms.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def whole(plan: DiffPlan) -> DiffResult:
     """The differential of two sides read whole by one work item."""
     old = plan.old.side.with_scans(plan.old.scans())
     new = plan.new.side.with_scans(plan.new.scans())
-    items = [{**pair_item(plan.comparison, old, new), "alone": plan.runner.name == "inline"}]
+    items = [{**pair_item(plan.comparison, old, new), "alone": plan.runner.on_one_machine}]
     outcomes = plan.runner.run(compare_pair, items, plan.spool, "comparing")
     return gather(plan.comparison.header, outcomes)
 

@@ -62,7 +62,7 @@ PIECES_AT_ONCE = 16
 """Work items for each that runs at once, beyond which they grow rather than become more."""
 
 WHOLE_BYTES = 64 << 20
-"""Input in no order that this process holds whole: moving its rows into buckets would cost more than it saves."""
+"""Input in no order that a lone work item holds whole, where it has a machine: moving its rows would cost more."""
 
 BUCKET_BYTES = 8 << 20
 """Input of one bucket: little enough for its rows to be found in the processor's cache."""
@@ -132,8 +132,8 @@ class DiffPlan:
 
     @property
     def held_whole(self) -> bool:
-        """Whether rows in no order are compared by one work item that has all processors of this process."""
-        room = min(WHOLE_BYTES, self.memory // (3 * SPREAD)) if self.runner.name == "inline" else 0
+        """Whether rows in no order are compared by one work item that has all processors of this machine."""
+        room = min(WHOLE_BYTES, self.memory // (3 * SPREAD)) if self.runner.on_one_machine else 0
         return not self.flows and self.bytes <= room
 
     def pieces(self, input_bytes: int) -> int:

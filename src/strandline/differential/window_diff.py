@@ -30,7 +30,7 @@ from strandline.differential.window import (
     with_positions,
 )
 from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
-from strandline.relations import Scan, Split, exchange_rows
+from strandline.relations import Exchange, ExchangeSide, Scan, Split, exchange_sides
 from strandline.values import (
     Flags,
     HashWriter,
@@ -257,17 +257,14 @@ def _side(given: Input, scans: Sequence[Scan]) -> Side:
 
 def _last_items(plan: DiffPlan, outcomes: Sequence[Outcome]) -> list[WorkItem]:
     """Leftovers, exchanged by key into as many buckets as they need."""
-    scans = {
-        name: [Scan.from_json(outcome.result[f"left_{name}"]) for outcome in outcomes if outcome.result[f"left_{name}"]]
-        for name in SIDES
-    }
-    pieces = plan.large_pieces(sum(scan.bytes for some in scans.values() for scan in some))
-    key = plan.comparison.key
-    buckets = {
-        name: exchange_rows(scans[name], key, pieces, plan.runner, plan.spool) if pieces > 1 else [scans[name]]
-        for name in SIDES
-    }
     schemas = {name: with_positions(schema) for name, schema in side_schemas(plan.comparison).items()}
+    sides = []
+    for name in SIDES:
+        records = [outcome.result[f"left_{name}"] for outcome in outcomes]
+        scans = tuple(Scan.from_json(record) for record in records if record)
+        sides.append(ExchangeSide(schemas[name], plan.comparison.key, scans))
+    pieces = plan.large_pieces(sum(scan.bytes for side in sides for scan in side.scans))
+    buckets = exchange_sides(Exchange(tuple(sides), pieces), plan.runner, plan.spool)
     names = tuple(schemas["old"].names)
     return [
         {
@@ -275,7 +272,7 @@ def _last_items(plan: DiffPlan, outcomes: Sequence[Outcome]) -> list[WorkItem]:
             "old": Side(tuple(old), names, names, schemas["old"]).to_json(),
             "new": Side(tuple(new), names, names, schemas["new"]).to_json(),
         }
-        for old, new in zip(buckets["old"], buckets["new"], strict=True)
+        for old, new in zip(*buckets, strict=True)
         if old or new
     ]
 

@@ -45,6 +45,11 @@ class Runner(Protocol):
         """Bytes that one item may use where it runs."""
         ...
 
+    @property
+    def on_one_machine(self) -> bool:
+        """Whether items have no processors but this machine's: one that runs alone may then take all of them."""
+        ...
+
     def run(self, kernel: Kernel, items: Sequence[WorkItem], spool: Spool, title: str) -> list[Outcome]: ...
 
 
@@ -63,6 +68,10 @@ class InlineRunner:
     @property
     def task_memory(self) -> int:
         return machine_memory() // 2 // self._threads
+
+    @property
+    def on_one_machine(self) -> bool:
+        return True
 
     def run(self, kernel: Kernel, items: Sequence[WorkItem], spool: Spool, title: str) -> list[Outcome]:
         threads = min(self._threads, len(items)) or 1

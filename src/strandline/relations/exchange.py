@@ -1,8 +1,8 @@
 """The exchange: rows of any relation brought together by key, through files of the spool, on any runner.
 
-By hash (`exchange_rows`), equal keys meet in one bucket; by range (`exchange_by_range`), rows are cut at the same keys
-and each range is sorted: the runs of section 3.1. Equality and order are those of `comparable`, nulls last; keys that
-have no order (nested ones) can't be cut by range.
+By hash, equal keys meet in one bucket; by range, rows are cut at the same keys and each range is sorted: the runs of
+section 3.1. Equality and order are those of `comparable`, nulls last; keys that have no order (nested ones) can't be
+cut by range.
 
 Each work item reads its scans in a stream, gathers a few MiB of rows, sorts them by bucket (a stable counting sort) and
 appends them to *one* Arrow file of its own, a record batch for each bucket. A bucket is then a list of scans, each of
@@ -29,6 +29,7 @@ workers and driver share no folder, or where rows come from a DataFrame.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -121,41 +122,48 @@ _GROUP_BYTES = 32 << 20
 _ITEMS_PER_WORKER = 2
 
 
-def exchange_rows(scans: Sequence[Scan], key: Key, buckets: int, runner: Runner, spool: Spool) -> list[list[Scan]]:
-    """The rows of `scans` in `buckets` lists of scans: rows of equal keys are in the same bucket, in their order.
+def exchange_sides(exchange: Exchange, runner: Runner, spool: Spool) -> list[list[list[Scan]]]:
+    """For each side its rows in so many lists of scans: rows of equal keys are in the same bucket, on every side.
 
-    To bring two relations together, choose the same number of buckets, and either give the scans of both one schema
-    (`dataclasses.replace(scan, schema=…)`) or tell each side the types of the other's key. The scans returned hold the
-    spool.
+    All sides are split in one run. By hash, rows of a bucket are in their order; to bring sides together, either give
+    the scans of all one schema (`dataclasses.replace(scan, schema=…)`) or tell each side the types of the other's key.
+    By ranges, rows of each batch are in the order of the key. One bucket is what is there already. The scans returned
+    hold the spool.
     """
-    scans = list(scans)
-    _check(scans, key, buckets)
-    if not scans:
-        return [[] for _ in range(buckets)]
-    items = [
-        {"scans": [scan.to_json() for scan in merged(some)], "key": key_to_json(key), "buckets": buckets}
-        for some in cut_evenly(scans, lambda scan: scan.bytes, runner.parallelism * _ITEMS_PER_WORKER)
-    ]
-    outcomes = runner.run(split_by_key, items, spool, "Bringing keys together")
-    return bucket_scans(outcomes, scans[0].schema, buckets, spool)
+    for side in exchange.sides:
+        _check(side.scans, side.key, exchange.buckets)
+    if exchange.buckets == 1:
+        return [[merged(side.scans)] for side in exchange.sides]
+    items = [item for number in range(len(exchange.sides)) for item in _split_items(exchange, number, runner)]
+    title = "Bringing keys together" if exchange.bounds is None else "Sorting keys into ranges"
+    outcomes = runner.run(split_by_key, items, spool, title) if items else []
+    sides = []
+    for number, side in enumerate(exchange.sides):
+        own = [outcome for item, outcome in zip(items, outcomes, strict=True) if item["side"] == number]
+        sides.append(bucket_scans(own, side.schema, exchange.buckets, spool))
+    return sides
 
 
-def exchange_by_range(
-    scans: Sequence[Scan], key: Sequence[str], bounds: pa.Table, runner: Runner, spool: Spool
-) -> list[list[Scan]]:
-    """The same by ranges of the key, cut at `bounds` (ascending): in each batch of a range, rows are in key order."""
-    scans = list(scans)
-    buckets = len(bounds) + 1
-    _check(scans, key, buckets)
-    if not scans:
-        return [[] for _ in range(buckets)]
-    text = table_to_text(bounds)
-    items = [
-        {"scans": [scan.to_json() for scan in some], "key": list(key), "buckets": buckets, "bounds": text}
-        for some in cut_evenly(scans, lambda scan: scan.bytes, runner.parallelism * _ITEMS_PER_WORKER)
-    ]
-    outcomes = runner.run(split_by_key, items, spool, "Sorting keys into ranges")
-    return bucket_scans(outcomes, scans[0].schema, buckets, spool)
+def _split_items(exchange: Exchange, number: int, runner: Runner) -> list[WorkItem]:
+    """Work items that split one side: of those that suit all sides as many as it has of their bytes."""
+    sizes = [max(_bytes(side.scans), 1) for side in exchange.sides]
+    share = sizes[number] / sum(sizes)
+    pieces = math.ceil(runner.parallelism * _ITEMS_PER_WORKER * share)
+    runs = cut_evenly(exchange.sides[number].scans, lambda scan: scan.bytes, pieces)
+    cut = cut_of(exchange, number)
+    return [{**cut, "scans": [scan.to_json() for scan in merged(run)]} for run in runs]
+
+
+def cut_of(exchange: Exchange, number: int) -> dict[str, Any]:
+    """How rows of one side find their buckets, for those who split them."""
+    side, bounds = exchange.sides[number], exchange.bounds
+    return {
+        "side": number,
+        "key": key_to_json(side.key),
+        "buckets": exchange.buckets,
+        "schema": schema_to_text(side.schema),
+        "bounds": None if bounds is None else table_to_text(bounds.rename_columns(list(side.key))),
+    }
 
 
 @kernel

@@ -46,8 +46,8 @@ from strandline.relations.exchange import (
     Exchange,
     ExchangeSide,
     bucket_scans,
-    exchange_by_range,
-    exchange_rows,
+    cut_of,
+    exchange_sides,
     gathered,
     groups_of,
     in_buckets,
@@ -55,7 +55,7 @@ from strandline.relations.exchange import (
     write_buckets,
 )
 from strandline.relations.formats import frame_columns
-from strandline.relations.scan import Scan, merged, schema_from_text, schema_to_text, table_to_text
+from strandline.relations.scan import Scan, merged, schema_from_text, schema_to_text
 from strandline.relations.schema import conform
 
 if TYPE_CHECKING:
@@ -92,23 +92,9 @@ def run_exchanged(
     ):
         outcomes = _by_shuffle(exchange, kernel, template, runner, (spool, title))
     else:
-        buckets = _by_files(exchange, runner, spool)
+        buckets = list(zip(*exchange_sides(exchange, runner, spool), strict=True))
         outcomes = runner.run(kernel, [_filled(template, bucket) for bucket in buckets if any(bucket)], spool, title)
     return outcomes or InlineRunner(1).run(kernel, [_filled(template, [[] for _ in sides])], spool, title)
-
-
-def _by_files(exchange: Exchange, runner: Runner, spool: Spool) -> list[tuple[list[Scan], ...]]:
-    """For each bucket the scans of each side; one bucket is what is there already."""
-    if exchange.buckets == 1:
-        return [tuple(merged(side.scans) for side in exchange.sides)]
-    cut = []
-    for side in exchange.sides:
-        if exchange.bounds is None:
-            cut.append(exchange_rows(side.scans, side.key, exchange.buckets, runner, spool))
-        else:
-            names = list(side.key)
-            cut.append(exchange_by_range(side.scans, names, exchange.bounds.rename_columns(names), runner, spool))
-    return list(zip(*cut, strict=True))
 
 
 def _filled(template: Any, bucket: Sequence[Sequence[Scan]]) -> Any:
@@ -172,18 +158,6 @@ def _source(exchange: Exchange, number: int, runner: SparkRunner, spool: Spool) 
     runs = cut_evenly(scans, lambda scan: scan.bytes, runner.parallelism * _ITEMS_PER_WORKER)
     items = [{**cut_of(exchange, number), "scans": [scan.to_json() for scan in merged(run)]} for run in runs]
     return runner.spark.range(0, len(items), 1, len(items)).mapInArrow(ScanSplitting(items), VALUES)
-
-
-def cut_of(exchange: Exchange, number: int) -> dict[str, Any]:
-    """How rows of one side find their buckets, for those who split them."""
-    side, bounds = exchange.sides[number], exchange.bounds
-    return {
-        "side": number,
-        "key": key_to_json(side.key),
-        "buckets": exchange.buckets,
-        "schema": schema_to_text(side.schema),
-        "bounds": None if bounds is None else table_to_text(bounds.rename_columns(list(side.key))),
-    }
 
 
 def unpacking_of(exchange: Exchange, template: WorkItem, limit: int | None = None) -> Unpacking:
