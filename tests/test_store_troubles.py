@@ -108,6 +108,9 @@ def test_a_file_is_no_store(tmp_path: Path) -> None:
             open(path)
         with pytest.raises(InputError, match="is a file"):
             create(path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="is a file"):
+        create(tmp_path / "pipe")
 
 
 def test_a_reader_that_comes_too_late_is_told_so() -> None:

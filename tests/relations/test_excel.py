@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 import xlsxwriter
 from tests.cli.command import Command
+from tests.storage import s3
 
 import strandline as sl
 from strandline.errors import FormatError, InputError, NotFound, SchemaError
 from strandline.relations import ReadOptions, open_relation, read_relation
+from strandline.storage.object_file import put_object
 
 
 def write(path: Path, **sheets: list[list[Any]]) -> Path:
@@ -87,6 +89,14 @@ def test_a_sheet_that_is_not_there_is_an_error_that_names_those_that_are(tmp_pat
     ran = command("diff", f"{book}#May", f"{book}#June", "--key", "id", "--json")
     assert (ran.code, ran.json["inserted"], ran.json["deleted"]) == (1, 1, 1)
     assert command("diff", f"{book}#May", f"{book}#May", "--key", "id").code == 0
+
+
+def test_a_sheet_at_a_url_is_a_side_of_the_command_and_no_table_of_a_store(tmp_path: Path, command: Command) -> None:
+    book = write(tmp_path / "b.xlsx", May=[["id"], [1]], June=[["id"], [2]])
+    with s3.bucket() as name:
+        put_object(f"s3://{name}/b.xlsx", book.read_bytes())
+        ran = command("diff", f"s3://{name}/b.xlsx#May", f"{book}#June", "--key", "id", "--json")
+        assert (ran.code, ran.json["inserted"], ran.json["deleted"]) == (1, 1, 1)
 
 
 def test_what_is_no_workbook_is_told(tmp_path: Path) -> None:

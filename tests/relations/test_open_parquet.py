@@ -312,6 +312,8 @@ def test_a_file_that_may_not_be_read_is_an_input_error(tmp_path: Path, monkeypat
 def test_unknown_schemes_and_things_are_input_errors() -> None:
     with pytest.raises(InputError, match=r"ftp:// is not supported"):
         open_relation("ftp://host/x.parquet")
+    with pytest.raises(InputError, match=r"mysql:// is not supported.*adbc:DRIVER:URI#table for any other"):
+        open_relation("mysql://me@host/shop#orders")
     with pytest.raises(InputError, match=r"builtins\.int is nothing that can be read"):
         open_relation(5)
 

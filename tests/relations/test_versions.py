@@ -4,6 +4,7 @@ text in other encodings."""
 from __future__ import annotations
 
 import datetime as dt
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,10 @@ def test_two_versions_of_one_table_are_compared_by_number_and_by_time(versions: 
     assert (inserted(found), found.run.warnings) == ([2, 3], ())
     ran = command("diff", path, "-k", "id", "--old-version", names[0], "--json")
     assert (ran.code, ran.json["inserted"], ran.json["unchanged"]) == (1, 4, 2)
+    assert re.fullmatch(rf"{path} at (version|snapshot) {names[0]}", ran.json["source"])
     local = times[1].astimezone().replace(tzinfo=None).isoformat()
-    assert command("diff", path, path, "-k", "id", "--old-version", local, "--json").json["inserted"] == 2
+    told = command("diff", path, path, "-k", "id", "--old-version", local, "--json").json
+    assert (told["inserted"], told["source"], told["target"]) == (2, f"{path} as of {local}", path)
 
 
 def test_one_version_compared_with_itself_is_told(versions: Versions) -> None:
@@ -99,7 +102,9 @@ def test_tables_that_their_libraries_opened_are_read_as_they_are(versions: Versi
 
 def test_a_delta_table_is_read_at_the_version_it_was_opened_at(tmp_path: Path) -> None:
     made = Versions("delta", tmp_path)
-    assert inserted(sl.diff(DeltaTable(made.path, version=0), DeltaTable(made.path, version=1), key="id")) == [2, 3]
+    found = sl.diff(DeltaTable(made.path, version=0), DeltaTable(made.path, version=1), key="id")
+    assert inserted(found) == [2, 3]
+    assert (found.header.source or "").endswith("at version 0")
 
 
 def test_a_list_of_files_is_one_relation(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -97,3 +98,5 @@ def test_the_command_exports_a_state(
     assert (ran.code, ran.err) == (0, "3 rows of stock in x.parquet (parquet).\n")
     assert command("export", "shop", "stock", "x.parquet", "--overwrite", "--json").json["rows"] == 2
     assert "there is no table gone" in command("export", "shop", "gone", "y.parquet").err
+    told = command("export", "shop", "stock", os.devnull, "--overwrite").err
+    assert "something of that name is there. Name another place.\n" in told

@@ -88,12 +88,14 @@ def _relations(store: Store, snapshot: PageSnapshot) -> list[str]:
     return [*store.tables(at=snapshot), *definitions(snapshot.view, store.cache)]
 
 
-_DATABASES = ("postgresql://", "postgres://", "sqlite://", "duckdb://", "parquet://", "delta://", "iceberg://", "adbc:")
+_STORES = ("s3://", "s3a://", "file://")
 
 
 def _names_a_relation(text: str) -> bool:
-    """A file may have a # in its name; a store is a folder with a MASTER, or at a URL."""
+    """A file may have a # in its name, a workbook's sheet stands behind one; a store has a MASTER, or is at a URL."""
+    from strandline.relations import split_sheet
+
     path, mark, name = text.rpartition("#")
-    if not mark or not path or not name or os.path.exists(text) or text.startswith(_DATABASES):
+    if not mark or not path or not name or os.path.exists(text) or split_sheet(text)[1]:
         return False
-    return "://" in path or os.path.isfile(os.path.join(path, "MASTER"))
+    return path.startswith(_STORES) or os.path.isfile(os.path.join(path, "MASTER"))

@@ -95,7 +95,8 @@ def open_relation(
     if isinstance(source, (list, tuple)) and source and all(isinstance(one, (str, os.PathLike)) for one in source):
         return _open_files(source, format, options, spool)
     if is_delta_table(source):
-        return delta_relation(source, f"the Delta table {source.table_uri}", options, spool)
+        name = f"the Delta table {source.table_uri} at version {source.version()}"
+        return delta_relation(source, name, options, spool)
     if is_iceberg_table(source):
         return iceberg_relation(source, f"the Iceberg table {'.'.join(source.name())}", options, spool)
     if callable(getattr(source, "relation", None)):
@@ -198,12 +199,18 @@ def _open_table(kind: str, path: str, name: str, options: ReadOptions, spool: Sp
     if not is_object_url(path) and not os.path.exists(path):
         raise missing(path)
     if kind == "delta":
-        from strandline.relations.formats import open_delta
+        from strandline.relations.formats import open_delta as open_table
+    else:
+        from strandline.relations.formats import open_iceberg as open_table
+    opened = open_table(path, name, options, spool)
+    return opened if options.version is None else replace(opened, name=f"{name} {_state_words(kind, options)}")
 
-        return open_delta(path, name, options, spool)
-    from strandline.relations.formats import open_iceberg
 
-    return open_iceberg(path, name, options, spool)
+def _state_words(kind: str, options: ReadOptions) -> str:
+    """Which state of a table is read, as it was asked for."""
+    if isinstance(options.state(), int):
+        return f"at {'version' if kind == 'delta' else 'snapshot'} {options.version}"
+    return f"as of {options.version}"
 
 
 def _data_only(files: list[DataFile], kind: str) -> list[DataFile]:

@@ -37,7 +37,7 @@ def open_storage(where: str | os.PathLike[str]) -> Storage:
 
 
 def _local(path: str) -> LocalStorage:
-    if os.path.isfile(path):
+    if os.path.exists(path) and not os.path.isdir(path):
         raise InputError(
             f"{path} is a file",
             doing=f"opening {path}",

@@ -13,23 +13,24 @@ import pyarrow.types as pat
 from strandline.engine import Spool
 from strandline.errors import FormatError, NotFound, extra
 from strandline.relations.formats.files import DataFile, check_readable, local_path, reading
-from strandline.relations.formats.parquet import parquet_relation
+from strandline.relations.formats.parquet import ParquetRelation, parquet_relation
 from strandline.relations.read_options import ReadOptions
-from strandline.relations.relation import Relation
 from strandline.relations.schema import check_names, relation_schema, with_types
-from strandline.relations.spooled import spool_batches
+from strandline.relations.spooled import SpooledRelation, spool_batches
 from strandline.storage import is_object_url
 
 # Reader features that don't change how a data file is read.
 _PLAIN_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
 
 
-def open_delta(path: str, name: str, options: ReadOptions, spool: Spool | None) -> Relation:
+def open_delta(path: str, name: str, options: ReadOptions, spool: Spool | None) -> ParquetRelation | SpooledRelation:
     """The table at `options.version`, or its latest version."""
     return delta_relation(_load(path, options.state()), name, options, spool)
 
 
-def delta_relation(table: Any, name: str, options: ReadOptions, spool: Spool | None) -> Relation:
+def delta_relation(
+    table: Any, name: str, options: ReadOptions, spool: Spool | None
+) -> ParquetRelation | SpooledRelation:
     """A table that deltalake has opened, at its version."""
     path = local_path(table.table_uri) if not _is_remote(table) else str(table.table_uri)
     schema = relation_schema(pa.schema(table.schema().to_arrow()))

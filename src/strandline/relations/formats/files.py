@@ -54,7 +54,8 @@ def local_path(source: str | os.PathLike[str]) -> str:
         raise InputError(
             f"the scheme {url.scheme}:// is not supported",
             doing=f"reading {text}",
-            hint="Give a local path, a file:// URL, or one of s3://, gs://, az://, abfss:// and https://",
+            hint="Give a local path, a file:// URL, or one of s3://, gs://, az://, abfss:// and https://; of databases "
+            "postgresql://, sqlite:// and duckdb://, and adbc:DRIVER:URI#table for any other",
         )
     if url.netloc not in ("", "localhost"):
         raise InputError(f"the host {url.netloc!r} is not this machine", doing=f"reading {text}")

@@ -15,11 +15,10 @@ from strandline.engine import Spool
 from strandline.errors import FormatError, NotFound, extra
 from strandline.relations.formats.files import DataFile, check_readable, reading
 from strandline.relations.formats.footers import parquet_file
-from strandline.relations.formats.parquet import parquet_relation
+from strandline.relations.formats.parquet import ParquetRelation, parquet_relation
 from strandline.relations.read_options import ReadOptions
-from strandline.relations.relation import Relation
 from strandline.relations.schema import check_names, relation_schema, with_types
-from strandline.relations.spooled import spool_batches
+from strandline.relations.spooled import SpooledRelation, spool_batches
 from strandline.storage import is_object_url, list_objects, open_version
 from strandline.values import with_inner_types
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from strandline.relations.formats.iceberg_folder import IcebergFolderCatalog
 
 
-def open_iceberg(path: str, name: str, options: ReadOptions, spool: Spool | None) -> Relation:
+def open_iceberg(path: str, name: str, options: ReadOptions, spool: Spool | None) -> ParquetRelation | SpooledRelation:
     """The table at snapshot `options.version`, or its current state; `path` is its folder or a metadata file."""
     return iceberg_relation(_load(path), name, options, spool)
 
@@ -44,7 +43,9 @@ def is_iceberg_table(source: Any) -> bool:
     return any(kind.__name__ == "Table" and kind.__module__ == "pyiceberg.table" for kind in type(source).__mro__)
 
 
-def iceberg_relation(table: Any, name: str, options: ReadOptions, spool: Spool | None) -> Relation:
+def iceberg_relation(
+    table: Any, name: str, options: ReadOptions, spool: Spool | None
+) -> ParquetRelation | SpooledRelation:
     """A table that pyiceberg has opened."""
     path = str(table.location())
     scan = table.scan(snapshot_id=_snapshot(table, name, options.state()))
