@@ -3,5 +3,3 @@
 from strandline.differential.differential import Differential, DiffRun, diff, find_changes, window_raw
 from strandline.differential.options import DiffKeywords, share
 from strandline.differential.signatures import is_state
-
-__all__ = ["DiffKeywords", "DiffRun", "Differential", "diff", "find_changes", "is_state", "share", "window_raw"]

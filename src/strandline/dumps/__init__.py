@@ -14,20 +14,3 @@ from strandline.dumps.prune import PERIODS, SCHEDULE, Pruned, kept_by, parse_rul
 from strandline.dumps.restore_store import Restored
 from strandline.dumps.take_dump import Dump
 from strandline.dumps.verify import Verified
-
-__all__ = [
-    "PERIODS",
-    "SCHEDULE",
-    "Dump",
-    "DumpEntry",
-    "Dumps",
-    "Pruned",
-    "Restored",
-    "Verified",
-    "draw",
-    "dump",
-    "kept_by",
-    "parse_rule",
-    "parse_schedule",
-    "restore",
-]

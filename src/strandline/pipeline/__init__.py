@@ -8,14 +8,3 @@ from strandline.pipeline.alarms import prometheus_text
 from strandline.pipeline.detection import RunOptions
 from strandline.pipeline.pipeline import Pipeline, RunResult, stop_on_signals, watch
 from strandline.pipeline.settings import duration, read_settings
-
-__all__ = [
-    "Pipeline",
-    "RunOptions",
-    "RunResult",
-    "duration",
-    "prometheus_text",
-    "read_settings",
-    "stop_on_signals",
-    "watch",
-]

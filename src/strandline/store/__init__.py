@@ -14,29 +14,3 @@ from strandline.store.store import ATTEMPTS, Store, TemporaryStore
 from strandline.store.table import Table
 from strandline.store.view import View, ViewListing
 from strandline.store.what_if import WhatIf
-
-__all__ = [
-    "ATTEMPTS",
-    "Dropped",
-    "Exported",
-    "Snapshot",
-    "Store",
-    "StoreChanges",
-    "Table",
-    "TableDescription",
-    "TemporaryStore",
-    "View",
-    "ViewListing",
-    "WhatIf",
-    "copies_together",
-    "create",
-    "create_on",
-    "due_copies",
-    "first_of",
-    "materialized_view",
-    "open",
-    "open_on",
-    "order_of_views",
-    "standing_on",
-    "table_sizes",
-]

@@ -9,5 +9,3 @@ from strandline.differential.window.options import (
     distance,
     with_positions,
 )
-
-__all__ = ["Messages", "Window", "WindowOptions", "WindowReport", "displacement", "distance", "with_positions"]

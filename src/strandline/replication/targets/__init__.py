@@ -3,5 +3,3 @@
 from strandline.replication.targets.range_checksums import DIGITS, RangeChecksums
 from strandline.replication.targets.sql_layout import own_name
 from strandline.replication.targets.target import CopyTarget, open_target
-
-__all__ = ["DIGITS", "CopyTarget", "RangeChecksums", "open_target", "own_name"]

@@ -14,26 +14,3 @@ from strandline.values.signatures.scheme import (
 )
 from strandline.values.signatures.sl3 import compiled_pays, plain_layout, second_seed, signature
 from strandline.values.signatures.table_signatures import column_row_signatures, row_signatures
-
-__all__ = [
-    "DEFAULT_SEED",
-    "MAXIMUM_BITS",
-    "MINIMUM_BITS",
-    "SIGNATURE_ALGORITHM",
-    "Scheme",
-    "bits",
-    "byte_ranges",
-    "column_row_signatures",
-    "compiled_pays",
-    "fixed_width",
-    "is_kept",
-    "kind_of",
-    "kinds_meet",
-    "load_compiled",
-    "plain_layout",
-    "row_signatures",
-    "scheme_of",
-    "second_seed",
-    "signature",
-    "validity",
-]

@@ -6,5 +6,3 @@ from strandline.views.range_modifications.range_modification import (
     audience,
     statements_of_commit,
 )
-
-__all__ = ["LEAST_ROWS", "RangeStatement", "audience", "statements_of_commit"]

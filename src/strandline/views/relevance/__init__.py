@@ -12,5 +12,3 @@ explanation.py         `view.why`: the verdict and its proof, for a person
 
 from strandline.views.relevance.explanation import Why, why
 from strandline.views.relevance.relevance import mask
-
-__all__ = ["Why", "mask", "why"]

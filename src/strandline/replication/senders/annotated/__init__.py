@@ -23,30 +23,3 @@ from strandline.replication.senders.annotated.fix_up import (
     opened,
 )
 from strandline.replication.senders.annotated.sender import AnnotatedSender
-
-__all__ = [
-    "BASE_DIALECTS",
-    "AnnotatedSender",
-    "BaseCatalog",
-    "BaseCopyRecord",
-    "BaseMessages",
-    "BaseRecord",
-    "BaseSite",
-    "BaseTable",
-    "annotate",
-    "check_algorithm",
-    "check_history",
-    "check_same",
-    "define_copy",
-    "definition_of",
-    "describe",
-    "differential",
-    "fill",
-    "fix_up_base",
-    "move_copy",
-    "obstacle",
-    "offer",
-    "opened",
-    "release_base",
-    "wanted_copy",
-]
