@@ -20,7 +20,7 @@ from strandline.differential.partitioned_hash import compare_pair, pair_item
 from strandline.engine import InlineRunner, Kernel, Outcome, Spool, WorkItem
 from strandline.engine.spark_runner import SparkRunner
 from strandline.relations.inputs import open_relation
-from strandline.relations.scan import schema_to_text
+from strandline.relations.relation import schema_to_text
 
 CASES = 30
 

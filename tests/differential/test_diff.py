@@ -18,7 +18,7 @@ import strandline as sl
 from strandline.changes.shape import ChangeSet
 from strandline.differential.plan import DiffPlan
 from strandline.errors import KeysError, SchemaError
-from strandline.relations import spooled
+from strandline.relations.formats import spooled
 
 ALGORITHMS = ("merge", "hash", "kb", "kbp", "window")
 WITH_BEFORE = ("merge", "hash", "kbp", "window")

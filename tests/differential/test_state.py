@@ -31,7 +31,7 @@ from strandline.differential.signatures import signature_file
 from strandline.differential.signatures.state import SignatureState, load_state, save_state
 from strandline.engine import InlineRunner
 from strandline.errors import InputError, StateError
-from strandline.relations import spooled
+from strandline.relations.formats import spooled
 
 NIGHTS = 4
 

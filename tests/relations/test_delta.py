@@ -17,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from strandline.errors import FormatError, NotFound
 from strandline.relations import ReadOptions, Relation, open_relation, read_table
 from strandline.relations.formats.parquet import ParquetRelation
-from strandline.relations.spooled import SpooledRelation
+from strandline.relations.formats.spooled import SpooledRelation
 
 TABLE = pa.table(
     {

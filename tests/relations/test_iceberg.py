@@ -18,7 +18,7 @@ from tests.relations.folder_catalog import FolderCatalog, commit_deletes
 from strandline.errors import FormatError, NotFound, SchemaError
 from strandline.relations import ReadOptions, Relation, open_relation, read_table
 from strandline.relations.formats.parquet import ParquetRelation
-from strandline.relations.spooled import SpooledRelation
+from strandline.relations.formats.spooled import SpooledRelation
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string()), ("n", pa.struct([("x", pa.int32())]))])
 ROWS = [{"id": n, "s": f"row {n}", "n": {"x": n}} for n in range(5)]

@@ -16,7 +16,8 @@ import pytest
 import strandline as sl
 from strandline.engine import Spool
 from strandline.errors import SchemaError
-from strandline.relations import Bounds, ReadOptions, Scan, cut_ranges, open_relation, read_table, spooled
+from strandline.relations import Bounds, ReadOptions, Scan, cut_ranges, open_relation, read_table
+from strandline.relations.formats import spooled
 
 TABLE = pa.table({"id": [1, 2, 3], "s": pa.array(["a", None, "c"]).dictionary_encode(), "l": [[1], [], None]})
 

@@ -12,7 +12,7 @@ from tests.tables.shop import entries, numbered, shop
 import strandline as sl
 from strandline.errors import InputError, NotFound, SqlError
 from strandline.relations.reader import read_relation, read_scan
-from strandline.relations.scan import Scan
+from strandline.relations.relation import Scan
 from strandline.spark_source.register import release
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on

@@ -28,10 +28,10 @@ from strandline.relations.databases import (
     parse_address,
     typed_batch,
 )
+from strandline.relations.formats import SpooledRelation, spool_batches
 from strandline.relations.read_options import ReadOptions
 from strandline.relations.relation import Split
 from strandline.relations.schema import check_names, with_types
-from strandline.relations.spooled import SpooledRelation, spool_batches
 from strandline.storage import together
 from strandline.values import parse_query
 

@@ -42,7 +42,7 @@ import pyarrow.types as pt
 from strandline.engine import Attempt, Outcome, Result, Runner, Spool, WorkItem, cut_evenly, kernel
 from strandline.errors import InputError, KeysError
 from strandline.relations.reader import read_scan
-from strandline.relations.scan import Scan, merged, schema_from_text, schema_to_text, table_from_text, table_to_text
+from strandline.relations.relation import Scan, merged, schema_from_text, schema_to_text, table_from_text, table_to_text
 from strandline.values import DEFAULT_SEED, comparable, key_order, signature
 
 Key: TypeAlias = Sequence[str] | Mapping[str, pa.DataType]

@@ -18,6 +18,7 @@ from strandline.relations.databases import FOLDERS, parse_address
 from strandline.relations.formats import (
     DataFile,
     ParquetRelation,
+    SpooledRelation,
     catch_stream,
     delta_relation,
     ends_a_line,
@@ -28,6 +29,7 @@ from strandline.relations.formats import (
     iceberg_relation,
     is_delta_table,
     is_iceberg_table,
+    is_in_memory,
     is_spark_frame,
     is_spark_table,
     is_stream,
@@ -38,6 +40,7 @@ from strandline.relations.formats import (
     open_arrow,
     open_csv,
     open_excel,
+    open_in_memory,
     open_json,
     open_parquet,
     open_spark_frame,
@@ -49,7 +52,6 @@ from strandline.relations.formats import (
 from strandline.relations.read_options import ReadOptions
 from strandline.relations.relation import Relation, ScannedRelation, Split
 from strandline.relations.schema import with_types
-from strandline.relations.spooled import SpooledRelation, is_in_memory, open_in_memory
 from strandline.relations.statistics import same_order
 from strandline.storage import is_object_url
 
@@ -294,7 +296,7 @@ def typed_where_open(relation: Relation, schema: pa.Schema) -> Relation:
 
 def untyped_columns(relation: Relation) -> Sequence[str]:
     """Columns without any value, in text or sheets: nobody knows of what type they are."""
-    return relation.untyped if isinstance(relation, (SpooledRelation, DatabaseRelation, ScannedRelation)) else ()
+    return relation.untyped if isinstance(relation, (DatabaseRelation, ScannedRelation)) else ()
 
 
 def takes_type(unknown: pa.DataType, other: pa.DataType) -> bool:

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from strandline.errors import FormatError, SchemaError
 from strandline.relations.formats import check_unchanged, read_arrow, read_json, read_parquet, with_constants
-from strandline.relations.relation import Relation
-from strandline.relations.scan import Scan, merged
+from strandline.relations.relation import Relation, Scan, merged
 from strandline.relations.schema import conform
 from strandline.values import no_rows
 

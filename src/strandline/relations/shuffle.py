@@ -55,7 +55,7 @@ from strandline.relations.exchange import (
     write_buckets,
 )
 from strandline.relations.formats import frame_columns
-from strandline.relations.scan import Scan, merged, schema_from_text, schema_to_text
+from strandline.relations.relation import Scan, merged, schema_from_text, schema_to_text
 from strandline.relations.schema import conform
 
 if TYPE_CHECKING:

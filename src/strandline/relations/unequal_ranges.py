@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from strandline.relations.database_relation import DatabaseRelation
-from strandline.relations.spooled import SpooledRelation
+from strandline.relations.formats import SpooledRelation
 from strandline.storage import together
 from strandline.values import quoted
 

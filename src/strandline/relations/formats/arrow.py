@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from strandline.relations.formats.files import DataFile, hive_constants, reading
 from strandline.relations.read_options import ReadOptions
-from strandline.relations.relation import ScannedRelation
-from strandline.relations.scan import Scan
+from strandline.relations.relation import Scan, ScannedRelation
 from strandline.relations.schema import check_names, one_schema, relation_schema, with_types
 from strandline.storage import check_mark, is_object_url, open_version
 

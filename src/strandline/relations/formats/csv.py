@@ -32,10 +32,10 @@ from strandline.relations.formats.files import (
     reading,
     sniffed_delimiter,
 )
+from strandline.relations.formats.spooled import SpooledRelation, spool_path
 from strandline.relations.read_options import ReadOptions
-from strandline.relations.scan import Scan
+from strandline.relations.relation import Scan
 from strandline.relations.schema import check_names, one_schema, with_types
-from strandline.relations.spooled import SpooledRelation, spool_path
 from strandline.values import TextGuess, convert_text
 
 # Pieces of this size are parsed, and become parts; a row must fit into one.

@@ -14,9 +14,9 @@ from strandline.engine import Spool
 from strandline.errors import FormatError, NotFound, extra
 from strandline.relations.formats.files import DataFile, check_readable, local_path, reading
 from strandline.relations.formats.parquet import ParquetRelation, parquet_relation
+from strandline.relations.formats.spooled import SpooledRelation, spool_batches
 from strandline.relations.read_options import ReadOptions
 from strandline.relations.schema import check_names, relation_schema, with_types
-from strandline.relations.spooled import SpooledRelation, spool_batches
 from strandline.storage import is_object_url
 
 # Reader features that don't change how a data file is read.

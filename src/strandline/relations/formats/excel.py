@@ -18,9 +18,9 @@ import pyarrow as pa
 from strandline.engine import Spool
 from strandline.errors import FormatError, InputError, NotFound, extra
 from strandline.relations.formats.files import DataFile, damaged, hive_constants
+from strandline.relations.formats.spooled import SpooledRelation, spool_batches
 from strandline.relations.read_options import ReadOptions
 from strandline.relations.schema import check_names, one_schema, with_types
-from strandline.relations.spooled import SpooledRelation, spool_batches
 from strandline.storage import open_version
 from strandline.values import convert_text
 

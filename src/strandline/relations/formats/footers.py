@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from strandline.engine import Attempt, Result, Runner, Spool, WorkItem, cluster_runner, cut_evenly, kernel
 from strandline.relations.formats.files import DataFile, reading
-from strandline.relations.scan import schema_from_text, schema_to_text
+from strandline.relations.relation import schema_from_text, schema_to_text
 from strandline.relations.schema import check_names, relation_schema
 from strandline.storage import Workers, check_mark, is_object_url, open_version
 

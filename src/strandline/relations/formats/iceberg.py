@@ -16,9 +16,9 @@ from strandline.errors import FormatError, NotFound, extra
 from strandline.relations.formats.files import DataFile, check_readable, reading
 from strandline.relations.formats.footers import parquet_file
 from strandline.relations.formats.parquet import ParquetRelation, parquet_relation
+from strandline.relations.formats.spooled import SpooledRelation, spool_batches
 from strandline.relations.read_options import ReadOptions
 from strandline.relations.schema import check_names, relation_schema, with_types
-from strandline.relations.spooled import SpooledRelation, spool_batches
 from strandline.storage import is_object_url, list_objects, open_version
 from strandline.values import with_inner_types
 

@@ -24,8 +24,7 @@ import pyarrow.types as pat
 from strandline.errors import FormatError
 from strandline.relations.formats.files import DataFile, damaged, hive_constants, is_packed, open_stream, reading
 from strandline.relations.read_options import ReadOptions
-from strandline.relations.relation import ScannedRelation
-from strandline.relations.scan import Scan, schema_from_text, schema_to_text
+from strandline.relations.relation import Scan, ScannedRelation, schema_from_text, schema_to_text
 from strandline.relations.schema import check_names, one_schema, with_types
 from strandline.values import with_inner_types
 

@@ -14,8 +14,7 @@ from strandline.errors import FormatError
 from strandline.relations.formats.files import DataFile, hive_constants, reading
 from strandline.relations.formats.footers import Footer, open_footers, parquet_file
 from strandline.relations.read_options import ReadOptions
-from strandline.relations.relation import Bounds, Split
-from strandline.relations.scan import Scan
+from strandline.relations.relation import Bounds, Scan, Split
 from strandline.relations.schema import check_names, one_schema, with_types
 from strandline.relations.statistics import group_bounds
 from strandline.values import is_variable_width

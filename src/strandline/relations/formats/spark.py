@@ -23,8 +23,7 @@ from strandline.errors import Cancelled, EngineError, NotFound
 from strandline.relations.formats.files import find_files
 from strandline.relations.formats.parquet import ParquetRelation, open_parquet
 from strandline.relations.read_options import ReadOptions
-from strandline.relations.relation import Relation, ScannedRelation, Split
-from strandline.relations.scan import Scan, schema_from_text, schema_to_text
+from strandline.relations.relation import Relation, Scan, ScannedRelation, Split, schema_from_text, schema_to_text
 from strandline.relations.schema import check_names, conform, relation_schema, with_types
 from strandline.values import arrow_schema_of
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -19,36 +18,17 @@ import pyarrow.types as pat
 
 from strandline.engine import Spool
 from strandline.errors import SchemaError
+from strandline.relations.formats.arrow import read_arrow
 from strandline.relations.read_options import ReadOptions
-from strandline.relations.reader import read_table
-from strandline.relations.relation import Bounds, Split
-from strandline.relations.scan import Scan
+from strandline.relations.relation import Bounds, Scan, ScannedRelation, Split
 from strandline.relations.schema import check_names, conform, relation_schema, with_types
 from strandline.relations.statistics import has_bounds, moment
 
 PART_ROWS = 122_880
 
 
-@dataclass(frozen=True)
-class SpooledRelation:
-    """A relation in the spool: one scan, of one record batch, for each part. It and its scans hold the spool.
-
-    `untyped` are columns without any value: nobody knows of what type they are.
-    """
-
-    name: str
-    schema: pa.Schema
-    scans: tuple[Scan, ...]
-    spool: Spool
-    untyped: tuple[str, ...] = ()
-
-    @property
-    def bytes(self) -> int:
-        return sum(scan.bytes for scan in self.scans)
-
-    @property
-    def rows(self) -> int:
-        return sum(scan.rows or 0 for scan in self.scans)
+class SpooledRelation(ScannedRelation):
+    """A relation in the spool: one scan, of one record batch, for each part. It and its scans hold the spool."""
 
     def parts(self, columns: Sequence[str] | None = None) -> list[Split]:
         """One part for each record batch. Bounds are computed, for the columns that are asked for by name."""
@@ -98,7 +78,7 @@ def bounds_of(array: pa.ChunkedArray) -> Bounds:
 def _bounds(scan: Scan, columns: Sequence[str]) -> dict[str, Bounds]:
     if not columns:
         return {}
-    table = read_table([scan], columns)
+    table = pa.Table.from_batches(read_arrow(scan, columns, PART_ROWS))
     return {name: bounds_of(table.column(name)) for name in columns}
 
 
