@@ -28,7 +28,7 @@ from strandline.values.sql import quoted
 
 
 @dataclass(frozen=True)
-class Reading:
+class TextToParse:
     """The text itself, or DuckDB's own writing of it where only that is read here as there; none if neither is, or if
     it is a `mistake` to DuckDB.
     """
@@ -38,11 +38,11 @@ class Reading:
 
 
 @lru_cache(maxsize=1024)
-def text_to_parse(sql: str) -> Reading:
+def text_to_parse(sql: str) -> TextToParse:
     """What of a text is to be parsed here."""
     tree = _one_tree(sql)
     if tree is None:
-        return Reading(sql)
+        return TextToParse(sql)
     is_query, theirs = isinstance(tree, exp.Query), _with_dollars(sql, tree)
     record = _parsed(theirs, query=is_query)
     if record["error"]:
@@ -51,13 +51,13 @@ def text_to_parse(sql: str) -> Reading:
     if record["error"]:
         statement = _parsed(theirs)
         is_mistake = statement["error"] and statement["error_type"] != _NO_SELECT
-        return Reading(None, str(record["error_message"])) if is_mistake else Reading(sql)
+        return TextToParse(None, str(record["error_message"])) if is_mistake else TextToParse(sql)
     expected = _plain(record["statements"])
     if _meaning_of(tree) == expected:
-        return Reading(sql)
+        return TextToParse(sql)
     again = _written_by_duckdb(theirs, query=is_query)
     tree = _one_tree(again)
-    return Reading(again if tree is not None and _meaning_of(tree) == expected else None)
+    return TextToParse(again if tree is not None and _meaning_of(tree) == expected else None)
 
 
 _NO_SELECT = "not implemented"
