@@ -26,7 +26,7 @@ from strandline.errors import InputError, InUse, StrandlineError
 from strandline.pages import check_store
 from strandline.storage import MemoryStorage
 from strandline.store import Snapshot, Store, create_on, open_on
-from strandline.tables import Limits, TableTransaction, page_cache, page_writer, row_locks
+from strandline.tables import Limits, TableTransaction, page_cache, page_update, page_writer, row_locks
 
 TINY = Limits(page_rows=8, cut_rows=6, join_rows=3, most_in_overlay=3, fewest_for_overlay=4)
 
@@ -409,6 +409,7 @@ def _small_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(row_locks, "MANY_ROWS", 6)
     monkeypatch.setattr(page_cache, "KEPT_ROWS", 2)
+    monkeypatch.setattr(page_update, "MANY", 2)
     monkeypatch.setattr(row_locks, "PAGE_LOCKS_FROM", 3)
 
 

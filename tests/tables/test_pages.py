@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
@@ -17,7 +18,7 @@ from tests.tables.shop import entries, numbered, rows, shop
 from strandline.errors import SchemaError, SnapshotExpired
 from strandline.storage import LocalStorage, MemoryStorage
 from strandline.store import Store
-from strandline.tables import Limits, PageCache, RowShape, TableReader, changed_rows, page_writer
+from strandline.tables import Limits, PageCache, RowShape, TableReader, changed_rows, page_cache, page_writer
 from strandline.tables.page import OpenedPage, decode_page, encode_page
 from strandline.tables.schema import ROW, TableSchema, new_table_schema
 
@@ -248,6 +249,31 @@ def test_columns_of_a_large_page_that_is_looked_through_are_decoded_once() -> No
         for _ in range(2):  # nothing that is larger than the cache pushes out what was asked for last
             part = small.looked_through(entry, reader.schema, reader.view.read, ("v",)).base.table
             assert (part.num_rows, part.column_names) == (180, [ROW, "v"])
+
+
+def test_rows_put_on_large_pages_have_them_decoded_no_further_than_their_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoded = []
+
+    def noted(data: bytes, schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:
+        decoded.append(columns)
+        return decode_page(data, schema, columns)
+
+    monkeypatch.setattr(page_cache, "decode_page", noted)
+    with shop(limits=Limits(page_rows=60, cut_rows=60, most_in_overlay=60, fewest_for_overlay=20)) as store:
+        source = numbered(180).append_column("w", pa.array([f"w{n}" for n in range(180)]))
+        store.create_table("t", source.slice(0, 0), key="id")
+        store.table("t").insert(source)
+        assert len(entries(store, "t")) == 3
+        store.cache.kept_rows = 0
+        store.cache.clear()
+        for turn in range(3):
+            chosen = [turn, 60 + turn, 120 + turn]
+            store.table("t").upsert([{"id": key, "v": -1, "w": "new"} for key in chosen])
+        assert decoded == [["id"]] * 3  # each page once; overlays that were just written are known
+        found = {row["id"]: row["v"] for row in rows(store, "t")}
+        assert found == {n: -1 if n % 60 < 3 else n * 10 for n in range(180)}
 
 
 def test_a_row_that_moves_to_another_page_is_no_change() -> None:

@@ -14,6 +14,7 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
+from strandline.engine import parallel
 from strandline.errors import Damaged
 from strandline.pages import Entry, TableEdit
 from strandline.tables.keys import provisional_start
@@ -24,6 +25,8 @@ from strandline.tables.schema import TableSchema
 
 FEW = 32
 """Up to so many keys are looked up in the directory one by one."""
+MANY = 1024
+"""From so many changes on it is worth it that several threads decode their pages."""
 
 Place = tuple[bytes, Entry]
 """A page's separator and entry."""
@@ -46,6 +49,8 @@ class TableInstaller:
                 delta = _numbered(edit, delta)
             pages = _PageEdit(edit, schema, self._cache, self._limits)
             parts = list(_by_page(edit, delta))
+            if len(delta) > MANY:
+                pages.decode([entry for _, entry, _ in parts])
             small = [separator for separator, entry, part in parts if pages.revise(entry, part)]
             for separator in small:
                 pages.tidy(separator)
@@ -60,9 +65,13 @@ class _PageEdit:
         self._limits = limits
         self._writer = PageWriter(schema, PageIO(cache, edit.read, edit.write, remembers=True), limits)
 
+    def decode(self, entries: Sequence[Entry]) -> None:
+        """Have the cache know these pages."""
+        parallel(self._writer.searched, entries)
+
     def revise(self, entry: Entry, delta: Delta) -> bool:
         """Make the changes of one page; true when so many rows went that it should be tidied."""
-        contents = self._writer.contents(entry)
+        contents = self._writer.searched(entry)
         if delta.is_new and not entry.rows and not len(contents.base.table):
             self._fill(entry, delta.images)
             return False

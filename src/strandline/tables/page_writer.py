@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import count, pairwise, repeat
 from typing import cast
 
 import numpy as np
@@ -123,6 +123,10 @@ class PageWriter:
 
     def contents(self, entry: Entry) -> PageContents:
         return self._io.cache.contents(entry, self._schema, self._io.read)
+
+    def searched(self, entry: Entry) -> PageContents:
+        """A page in which keys are looked for, and will be again: of a large one no more columns need be decoded."""
+        return self._io.cache.looked_through(entry, self._schema, self._io.read, self._schema.order)
 
     def rows(self, entry: Entry) -> pa.Table:
         """All rows of a page that is about to be replaced: it is not kept."""
@@ -267,17 +271,20 @@ def _overlaid(contents: PageContents, resolved: ResolvedDelta, schema: TableSche
     """The overlay with these changes. Rows that it has keep their places, so that its indexes are only amended."""
     put = _image_rows(resolved, schema)
     put = put.append_column(DELETED, pa.array(np.zeros(len(put), dtype=np.bool_)))
-    old = contents.overlay
     # A row that neither the base nor the overlay has needs no mark when it goes.
     gone = resolved.gone
     comes = [*resolved.rows.tolist(), *gone.tolist()]
     tables = [put, _marks(gone, schema)] if len(gone) else [put]
     keys = [resolved.delta.keys[place] for place in resolved.put.tolist()]
-    size = len(old.table) if old is not None else 0
+    old = contents.overlay
+    if old is None:
+        table = pa.concat_tables(tables).combine_chunks()
+        by_key, by_row = (dict(zip(named, count(), strict=False)) for named in (keys, comes))
+        return Overlay(table, [*keys, *repeat(None, len(gone))], by_key, by_row)
+    size = len(old.table)
     index = np.arange(size + len(comes))
-    known: list[bytes | None] = list(old.keys) if old is not None else []
-    by_key = dict(old.by_key) if old is not None else {}
-    by_row = dict(old.by_row) if old is not None else {}
+    known = list(old.keys)
+    by_key, by_row = dict(old.by_key), dict(old.by_row)
     for row in comes:
         place = by_row.get(row)
         key = known[place] if place is not None else None
@@ -291,12 +298,8 @@ def _overlaid(contents: PageContents, resolved: ResolvedDelta, schema: TableSche
         if number < len(keys):
             by_key[keys[number]] = place
         index[place] = size + number
-    if old is not None:
-        tables.insert(0, old.table)
-    table = pa.concat_tables(tables).combine_chunks()
-    if old is not None:
-        table = table.take(pa.array(index[: len(known)]))
-    return Overlay(table, known, by_key, by_row)
+    table = pa.concat_tables([old.table, *tables]).combine_chunks()
+    return Overlay(table.take(pa.array(index[: len(known)])), known, by_key, by_row)
 
 
 def _marks(gone: Numbers, schema: TableSchema) -> pa.Table:
