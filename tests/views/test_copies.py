@@ -122,6 +122,16 @@ def test_subscribers_have_their_own_restriction_columns_and_speed(store: Store, 
         assert names == query(store, f"select name from ({JOIN})")
 
 
+def test_a_copy_is_restricted_by_what_its_condition_means_to_duckdb(store: Store, tmp_path: Path) -> None:
+    """`3! IN (6)` is of a factorial there, and `NOT 3 IN (6)` to a parser that knows other databases."""
+    place = place_of("sqlite", tmp_path, None)
+    view = store.view("v", "select id, price from orders", maintain="deferred")
+    copy = view.replicate(place.url, where="(price % 3)::int! IN (1, 2)")
+    change(store)
+    copy.refresh()
+    assert Counter(place.read()) == query(store, "select id, price from orders where factorial((price % 3)::int) IN (1, 2)")
+
+
 def test_a_copy_that_was_edited_by_hand_is_mended_by_what_differs(store: Store, tmp_path: Path) -> None:
     place = place_of("sqlite", tmp_path, None)
     copy = store.view("v", "select * from orders").replicate(place.url)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from strandline.changes import COUNT, COUNTED, ChangeSet, Header, check_columns, finish, to_keyed
-from strandline.errors import SqlError
-from strandline.values import Condition, load_sqlglot, parse_condition, parse_duckdb, plain_schema
+from strandline.values import Condition, load_sqlglot, parse_condition, parse_sql, plain_schema
 from strandline.views.definition import Shape, ViewDefinition, define, flattened
 from strandline.views.join import net
 
@@ -71,15 +70,11 @@ def subscribe(whole: ViewDefinition, where: str | None, columns: Sequence[str] |
 def _query(whole: ViewDefinition, where: str | None, columns: Sequence[str] | None) -> exp.Select:
     load_sqlglot()
     from sqlglot import exp
-    from sqlglot.errors import SqlglotError
 
     chosen = whole.schema.names if columns is None else columns
     named = [exp.column(exp.to_identifier(name, quoted=True)) for name in chosen]
     table = exp.Table(this=exp.to_identifier(whole.name, quoted=True))
     query = exp.Select(expressions=named, from_=exp.From(this=table))
     if where is not None:
-        try:
-            query.set("where", exp.Where(this=parse_duckdb(where)))
-        except SqlglotError as error:
-            raise SqlError(f"{where!r} is not SQL: {error}", doing=f"replicating {whole.name!r}") from None
+        query.set("where", exp.Where(this=parse_sql(where, f"replicating {whole.name!r}")[0]))
     return query
