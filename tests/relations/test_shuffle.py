@@ -24,7 +24,7 @@ from strandline.differential.result import gather
 from strandline.engine import InlineRunner, Outcome, Runner, Spool, WorkItem
 from strandline.engine.spark_runner import SparkRunner
 from strandline.errors import InputError, SchemaError
-from strandline.relations import BUCKET_SCANS, Exchange, ExchangeSide, ReadOptions, Scan, open_relation, read_table
+from strandline.relations import BucketScans, Exchange, ExchangeSide, ReadOptions, Scan, open_relation, read_table
 from strandline.relations.exchange import cut_of
 from strandline.relations.shuffle import ScanSplitting, run_exchanged, unpacking_of
 
@@ -45,7 +45,7 @@ def exchange_of(case: Case, spool: Spool, buckets: int = BUCKETS) -> tuple[Excha
         sides.append(ExchangeSide(shared, list(case.key), scans))
         records.append(Side((), names, names, schema))
     item = pair_item(comparison, *records)
-    template = {**item, **{name: {**item[name], "scans": {BUCKET_SCANS: n}} for n, name in enumerate(("old", "new"))}}
+    template = {**item, **{name: {**item[name], "scans": BucketScans(n)} for n, name in enumerate(("old", "new"))}}
     return Exchange(tuple(sides), buckets), template
 
 
@@ -124,7 +124,7 @@ def numbered(tmp_path: Path) -> tuple[Exchange, Spool]:
 def unpacked(exchange: Exchange, spool: Spool, limit: int | None) -> Iterator[list[int]]:
     items = [{**cut_of(exchange, 0), "scans": [scan.to_json()]} for scan in exchange.sides[0].scans]
     values = list(ScanSplitting(items)(iter([pa.record_batch({"id": list(range(len(items)))})])))
-    unpack = unpacking_of(exchange, {"rows": {BUCKET_SCANS: 0}}, limit)
+    unpack = unpacking_of(exchange, {"rows": BucketScans(0)}, limit)
     for bucket in range(exchange.buckets):
         folder = Path(spool.path) / f"worker-{bucket}-{limit}"
         folder.mkdir()
@@ -165,7 +165,7 @@ def test_a_value_that_does_not_fit_is_the_same_mistake_on_both_ways(spark: Any, 
     side = ExchangeSide(relation.schema, ["k"], tuple(part.scan for part in relation.parts()))
     runner: Runner = SparkRunner(spark, shared=shared)
     with Spool() as spool, pytest.raises(SchemaError, match="'x' in row 2"):
-        run_exchanged(Exchange((side,), 2), compare_pair, {"rows": {BUCKET_SCANS: 0}}, (runner, spool), "comparing")
+        run_exchanged(Exchange((side,), 2), compare_pair, {"rows": BucketScans(0)}, (runner, spool), "comparing")
 
 
 def test_rows_that_only_the_driver_has_are_handed_to_spark_up_to_a_limit(
@@ -194,6 +194,6 @@ def test_a_task_may_get_several_buckets(numbered: tuple[Exchange, Spool], tmp_pa
     items = [{**cut_of(exchange, 0), "scans": [scan.to_json()]} for scan in exchange.sides[0].scans]
     values = ScanSplitting(items)(iter([pa.record_batch({"id": list(range(len(items)))})]))
     (tmp_path / "worker").mkdir()
-    unpack = unpacking_of(exchange, {"rows": {BUCKET_SCANS: 0}}, limit)
+    unpack = unpacking_of(exchange, {"rows": BucketScans(0)}, limit)
     together = {number: rows_of(item) for number, item in unpack(values, str(tmp_path / "worker"))}
     assert [together[number] for number in sorted(together)] == list(unpacked(exchange, spool, limit))

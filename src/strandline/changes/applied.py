@@ -25,7 +25,7 @@ from strandline.changes.part_files import PartFile, check_carried, part_scan, re
 from strandline.changes.shape import COUNTED
 from strandline.engine import Spool
 from strandline.errors import InputError
-from strandline.relations import BUCKET_SCANS, Exchange, Relation, Scan, Split, run_exchanged
+from strandline.relations import BucketScans, Exchange, Relation, Scan, Split, run_exchanged
 from strandline.storage import absolute, building, copy_file, file_exists, files_below, is_object_url, replacing
 from strandline.values import plain_schema
 
@@ -139,7 +139,7 @@ def apply_stored(running: VerbRunner, changes: StoredChanges, base: Relation, *,
     count = running.flowing_buckets() if flows else running.buckets(base.bytes + changes.bytes)
     exchange = Exchange((rows, changes.side(columns, base.schema)), count)
     template = {
-        "base": {**rows_record(base.schema, ()), "scans": {BUCKET_SCANS: 0}},
+        "base": {**rows_record(base.schema, ()), "scans": BucketScans(0)},
         "changes": changes.bucket_record(1),
         "lenient": lenient,
     }

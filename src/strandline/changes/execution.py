@@ -50,7 +50,7 @@ from strandline.engine import (
     speaks_of_spools,
 )
 from strandline.relations import (
-    BUCKET_SCANS,
+    BucketScans,
     Exchange,
     ExchangeSide,
     Key,
@@ -185,7 +185,7 @@ class StoredChanges:
 
     def bucket_record(self, place: int) -> dict[str, Any]:
         """What a template says of the set's rows in a bucket, where the set is that side of the exchange."""
-        return {"header": self.header.to_json(), "scans": {BUCKET_SCANS: place}}
+        return {"header": self.header.to_json(), "scans": BucketScans(place)}
 
 
 def met_by(columns: Sequence[str], other: pa.Schema) -> dict[str, pa.DataType]:

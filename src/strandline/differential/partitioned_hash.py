@@ -13,7 +13,7 @@ from strandline.differential.comparison import Comparison, Side, compare, read_s
 from strandline.differential.plan import BUCKET_BYTES, DiffPlan, exchange_side
 from strandline.differential.result import DiffResult, WorkDone, gather, write_part
 from strandline.engine import Attempt, InlineRunner, Outcome, Result, WorkItem, kernel, parallel
-from strandline.relations import BUCKET_SCANS, Exchange, run_exchanged
+from strandline.relations import BucketScans, Exchange, run_exchanged
 
 
 def whole(plan: DiffPlan) -> DiffResult:
@@ -69,4 +69,4 @@ def partitioned_hash(plan: DiffPlan) -> DiffResult:
 def bucket_template(plan: DiffPlan) -> WorkItem:
     """The item that compares a bucket of both sides, once its scans are in it."""
     item = pair_item(plan.comparison, plan.old.side, plan.new.side)
-    return {**item, **{name: {**item[name], "scans": {BUCKET_SCANS: n}} for n, name in enumerate(("old", "new"))}}
+    return {**item, **{name: {**item[name], "scans": BucketScans(n)} for n, name in enumerate(("old", "new"))}}

@@ -83,6 +83,6 @@ from strandline.relations.relation import (
     table_to_text,
 )
 from strandline.relations.schema import check_names, conform, convert, names_of, relation_schema, relation_type
-from strandline.relations.shuffle import BUCKET_SCANS, run_exchanged
+from strandline.relations.shuffle import BucketScans, run_exchanged
 from strandline.relations.statistics import moment
 from strandline.relations.unequal_ranges import EqualRanges, UnequalRows, unequal_rows

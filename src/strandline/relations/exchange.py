@@ -127,13 +127,13 @@ def exchange_sides(exchange: Exchange, runner: Runner, spool: Spool) -> list[lis
 
     All sides are split in one run. By hash, rows of a bucket are in their order; to bring sides together, either give
     the scans of all one schema (`dataclasses.replace(scan, schema=…)`) or tell each side the types of the other's key.
-    By ranges, rows of each batch are in the order of the key. One bucket is what is there already. The scans returned
-    hold the spool.
+    By ranges, rows of each batch are in the order of the key. One bucket is what is there already, and needs no key.
+    The scans returned hold the spool.
     """
-    for side in exchange.sides:
-        _check(side.scans, side.key, exchange.buckets)
     if exchange.buckets == 1:
         return [[merged(side.scans)] for side in exchange.sides]
+    for side in exchange.sides:
+        _check(side.scans, side.key, exchange.buckets)
     items = [item for number in range(len(exchange.sides)) for item in _split_items(exchange, number, runner)]
     title = "Bringing keys together" if exchange.bounds is None else "Sorting keys into ranges"
     outcomes = runner.run(split_by_key, items, spool, title) if items else []

@@ -61,8 +61,16 @@ from strandline.relations.schema import conform
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-BUCKET_SCANS = "bucket scans of side"
-"""`{BUCKET_SCANS: n}` in a template stands for the scans of side n in the bucket that an item is about."""
+
+@dataclass(frozen=True)
+class BucketScans:
+    """Stands in a template for the scans of one side in the bucket that an item is about.
+
+    A template is never JSON: no text of a user's, such as the name of a column, can be taken for this.
+    """
+
+    side: int
+
 
 VALUES = "bucket int, side int, origin int, place int, data binary"
 REFUSED = -1
@@ -99,9 +107,9 @@ def run_exchanged(
 
 def _filled(template: Any, bucket: Sequence[Sequence[Scan]]) -> Any:
     """A template with the scans of one bucket in the places that wait for them."""
+    if isinstance(template, BucketScans):
+        return [scan.to_json() for scan in bucket[template.side]]
     if isinstance(template, Mapping):
-        if BUCKET_SCANS in template:
-            return [scan.to_json() for scan in bucket[template[BUCKET_SCANS]]]
         return {name: _filled(value, bucket) for name, value in template.items()}
     if isinstance(template, (list, tuple)):
         return [_filled(value, bucket) for value in template]
@@ -163,7 +171,7 @@ def _source(exchange: Exchange, number: int, runner: SparkRunner, spool: Spool) 
 def unpacking_of(exchange: Exchange, template: WorkItem, limit: int | None = None) -> Unpacking:
     """How what arrives of an exchange becomes work items."""
     return Unpacking(
-        json.dumps(template),
+        template,
         [schema_to_text(side.schema) for side in exchange.sides],
         [key_to_json(side.key) for side in exchange.sides],
         ordered=exchange.bounds is not None,
@@ -258,7 +266,7 @@ class Unpacking:
     cut by ranges; by default a third of what a task may use.
     """
 
-    template: str
+    template: WorkItem
     schemas: list[str]
     keys: list[Any]
     ordered: bool = False
@@ -269,16 +277,15 @@ class Unpacking:
             yield from self._items(bucket, [side.close() for side in received], os.path.join(folder, str(bucket)))
 
     def _items(self, bucket: int, sides: list[list[Scan]], folder: str) -> Iterator[tuple[int, WorkItem]]:
-        template = json.loads(self.template)
         size = sum(scan.bytes for scans in sides for scan in scans)
         cuts = min(-(-size // (self.limit or task_memory() // 3)), _MOST_CUTS)
         if cuts < 2 or self.ordered:
-            yield bucket * _MOST_CUTS, _filled(template, sides)
+            yield bucket * _MOST_CUTS, _filled(self.template, sides)
             return
         pieces = [self._cut(number, sides[number], cuts, folder) for number in range(len(sides))]
         for place, piece in enumerate(zip(*pieces, strict=True)):
             if any(piece):
-                yield bucket * _MOST_CUTS + place, _filled(template, piece)
+                yield bucket * _MOST_CUTS + place, _filled(self.template, piece)
 
     def _receive(self, batches: Iterator[pa.RecordBatch], folder: str) -> dict[int, list[_Received]]:
         """The rows as they come, for each bucket written to one file for each side."""

@@ -46,7 +46,7 @@ from strandline.engine import (
     machine_memory,
 )
 from strandline.errors import SqlError
-from strandline.relations import BUCKET_SCANS, Exchange, ExchangeSide, Scan, open_relation, read_scan, run_exchanged
+from strandline.relations import BucketScans, Exchange, ExchangeSide, Scan, open_relation, read_scan, run_exchanged
 from strandline.storage import JsonRecord, Storage, cached_property
 from strandline.tables import table_relation
 from strandline.values import (
@@ -355,7 +355,7 @@ def join_scans(join: Join, inputs: Sequence[JoinInput], runner: Runner, spool: S
     else:
         (left, right), exchange = pair
         item = _item(join, [one for one in inputs if one not in (left, right)])
-        met = {left.alias: {BUCKET_SCANS: 0}, right.alias: {BUCKET_SCANS: 1}}
+        met = {left.alias: BucketScans(0), right.alias: BucketScans(1)}
         template = {**item, "inputs": {**item["inputs"], **met}}
         outcomes = run_exchanged(exchange, join_pages, template, (runner, spool), "joining")
     return written_scans(outcomes, join.rows_schema)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from strandline.changes import COUNT, counted_rows
 from strandline.engine import Attempt, InlineRunner, Result, Runner, Spool, WorkItem, kernel, sandboxed_duckdb
 from strandline.relations import (
-    BUCKET_SCANS,
+    BucketScans,
     Exchange,
     ExchangeSide,
     Scan,
@@ -133,7 +133,7 @@ def _side(operator: Operator, place: int, scans: Sequence[Scan]) -> ExchangeSide
 
 
 def _bucket(sides: Sequence[ExchangeSide], place: int) -> dict[str, Any]:
-    return {"schema": schema_to_text(sides[place].schema), "scans": {BUCKET_SCANS: place}}
+    return {"schema": schema_to_text(sides[place].schema), "scans": BucketScans(place)}
 
 
 def _rows(record: WorkItem) -> pa.Table:
