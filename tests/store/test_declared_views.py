@@ -84,7 +84,7 @@ def test_what_is_missing_is_told_at_the_run(store: Store) -> None:
 
 def test_what_waits_keeps_nothing_from_being_refreshed(store: Store, tmp_path: Path) -> None:
     view = store.view("ready", TEXTS["a"])
-    copy = view.replicate(f"sqlite:///{tmp_path}/r.db#r", name="ready", target_lag=0.001)
+    copy = view.replicate(f"sqlite:///{tmp_path}/r.db#r", name="ready", target_lag=1e-6)
     sl.materialized_view(store, name="late")(lambda: "select k from tomorrow")
     table = store.tables()[0]
     for refresh in (store.refresh, partial(store.refresh, due=True), partial(store.refresh, "ready", "late")):

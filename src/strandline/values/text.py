@@ -9,6 +9,7 @@ unless the column is text. A column without any value is text.
 
 from __future__ import annotations
 
+import math
 import re
 
 import pyarrow as pa
@@ -168,9 +169,11 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 8
 def seconds_of(given: float | str) -> float | None:
     """A length of time in seconds, from a number of them or from text; None where it is none.
 
-    >>> seconds_of("36h"), seconds_of("1.5 min"), seconds_of(90), seconds_of("a while")
-    (129600.0, 90.0, 90.0, None)
+    >>> seconds_of("36h"), seconds_of("1.5 min"), seconds_of(1e-6), seconds_of("a while"), seconds_of(float("nan"))
+    (129600.0, 90.0, 1e-06, None, None)
     """
+    if isinstance(given, (int, float)) and not isinstance(given, bool):
+        return float(given) if 0 <= given < math.inf else None
     parsed = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-z]*)\s*", str(given))
     return float(parsed[1]) * _SECONDS[parsed[2]] if parsed and parsed[2] in _SECONDS else None
 
