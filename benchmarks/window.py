@@ -2,7 +2,7 @@
 
     python -m benchmarks.window                  speed, then memory
     python -m benchmarks.window speed 5000000    2 × 5 M rows × 8 columns of Parquet through the window
-    python -m benchmarks.window memory 500000    peak memory at 1 × and at 10 × so many rows
+    python -m benchmarks.window memory 1000000   peak memory at 1 × and at 10 × so many rows
 
 The figures of the paper are drawn by `benchmarks.papers`. A record counts as 156 bytes (figure 10) without being that
 long. *Extra messages* are those beyond the updates that the generator made: two for each useless pair, one of which
@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from benchmarks.labio_generator import Snapshots
 
+import strandline as sl
 from strandline.differential.window.algorithm import Window
 from strandline.differential.window.options import WindowOptions, WindowReport
 
@@ -61,20 +62,19 @@ def speed(rows: int = 5_000_000) -> None:
     print(f" ({both / reading:.2f} ×)")
 
 
-def memory(rows: int = 500_000) -> None:
-    """Peak memory of a process that runs the window over files of 1 × and of 10 × the size."""
-    peaks = []
-    for times in (1, 10):
-        with tempfile.TemporaryDirectory() as folder:
-            files = [str(file) for file in _write_pair(Path(folder), times * rows)]
-            command = [sys.executable, "-m", "benchmarks.window", "peak", *files]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-        peaks.append(float(done.stdout))
-    print(
-        f"\nPeak memory: {peaks[0]:,.0f} MB at 2 × {rows:,} rows, {peaks[1]:,.0f} MB at ten times that",
-        end="",
-    )
-    print(f" ({peaks[1] / peaks[0]:.2f} ×)")
+def memory(rows: int = 1_000_000) -> None:
+    """Peak memory of a process that runs a differential by the window over files of 1 × and of 10 × the size."""
+    for updated in (0.01, 1.0):
+        peaks = []
+        for times in (1, 10):
+            with tempfile.TemporaryDirectory() as folder:
+                files = [str(file) for file in _write_pair(Path(folder), times * rows, updated)]
+                command = [sys.executable, "-m", "benchmarks.window", "peak", *files]
+                done = subprocess.run(command, check=True, capture_output=True, text=True)
+            peaks.append(float(done.stdout))
+        first, last = peaks
+        print(f"\n{updated:.0%} updated, peak memory: {first:,.0f} MB at 2 × {rows:,} rows", end="")
+        print(f", {last:,.0f} MB at ten times that ({last / first:.2f} ×)")
 
 
 def read(old: Path, new: Path) -> None:
@@ -89,15 +89,15 @@ def differential(old: Path, new: Path) -> None:
 
 
 def _peak(old: str, new: str) -> None:
-    differential(Path(old), Path(new))
+    sl.diff(old, new, key="id", algorithm="window", runner="inline").summary()
     # Not `ru_maxrss`: a process that was just started carries its parent's peak in there.
     status = Path("/proc/self/status").read_text()
     print(int(status.split("VmHWM:")[1].split()[0]) / 1024)
 
 
-def _write_pair(folder: Path, rows: int) -> tuple[Path, Path]:
+def _write_pair(folder: Path, rows: int, updated: float = 0.01) -> tuple[Path, Path]:
     files = folder / "old.parquet", folder / "new.parquet"
-    for file, table in zip(files, _pair(rows), strict=True):
+    for file, table in zip(files, _pair(rows, updated), strict=True):
         pq.write_table(table, file, compression="zstd", row_group_size=131_072)
     return files
 
@@ -113,13 +113,13 @@ def _batches(file: Path) -> Iterator[pa.RecordBatch]:
     yield from pq.ParquetFile(file, pre_buffer=False).iter_batches(batch_size=65_536, use_threads=False)
 
 
-def _pair(rows: int) -> tuple[pa.Table, pa.Table]:
-    """1 % updated, 0.5 % deleted, 0.5 % inserted, both in key order."""
+def _pair(rows: int, updated: float) -> tuple[pa.Table, pa.Table]:
+    """A share updated, 0.5 % deleted, 0.5 % inserted, both in key order."""
     random = np.random.default_rng(1996)
     keys = np.arange(rows, dtype=np.int64) * 2
     fresh = random.choice(rows, rows // 200, replace=False) * 2 + 1
     later = np.sort(np.concatenate([keys[random.random(rows) > 0.005], fresh]))
-    return _table(keys, np.zeros(rows, dtype=bool)), _table(later, random.random(len(later)) < 0.01)
+    return _table(keys, np.zeros(rows, dtype=bool)), _table(later, random.random(len(later)) < updated)
 
 
 def _table(keys: np.ndarray[tuple[int], np.dtype[np.int64]], changed: object) -> pa.Table:
