@@ -19,9 +19,10 @@ strandline --help · strandline COMMAND --help · strandline --version
 
 | exit code | meaning |
 |---|---|
-| 0 | done; for `diff` and `changes`: nothing differs |
-| 1 | `diff` or `changes` found differences, in rows or in columns; `check` found damage |
+| 0 | done; where a command compares: nothing differs |
+| 1 | rows or columns differ (`diff`, `changes`, `net`, `whatif changes`), or what a command's help says: damage, … |
 | 2 | trouble: nothing was answered, and one paragraph on standard error says why and what to do |
+| 130, 141 | stopped by Ctrl-C; who read the output has gone, as `head` does |
 
 Results go to standard output, words about them and progress to standard error. With `--json` standard output holds
 exactly one JSON object, also when something went wrong: then it has `error` (the kind), `why`, and where they are known

@@ -49,9 +49,10 @@ def test_a_command_and_each_of_its_options_has_help(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_has_json_and_its_documentation(name: str) -> None:
+def test_a_command_has_what_all_have_and_its_documentation(name: str) -> None:
     for each in leaves(commands()[name]):
-        assert "--json" in [option for param in each.params for option in param.opts], each.name
+        options = {option for param in each.params for option in param.opts}
+        assert options >= {"--quiet", "-v", "--verbose", "--json"}, each.name
     assert f"\n## {name}\n" in (ROOT / "docs" / "commands.md").read_text("utf-8")
 
 

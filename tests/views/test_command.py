@@ -57,7 +57,7 @@ def test_a_view_is_made_copied_refreshed_and_dropped(command: Command, shop: str
 
 def test_a_stored_view_is_made_read_and_refreshed(command: Command, shop: str) -> None:
     made = command("view", "create", shop, "cheap", CHEAP, "--stored", "--maintain", "deferred", "--target-lag", "1h")
-    assert "2 rows are stored; refresh brings them up to date" in made.err
+    assert "Stored with 2 rows; refresh brings them up to date" in made.err
     counts = "select count(*) as n, sum(price) as s from orders"
     assert command("view", "create", shop, "sums", counts, "--stored", "--json").json["rows"] == 1
     with open(shop) as store:
@@ -129,7 +129,7 @@ def test_mistakes_are_told_with_what_to_do(command: Command, shop: str, tmp_path
     assert "STORE VIEW TARGET" in command("replicate", shop).err
     assert "no view, table or what-if 'x'" in command("replicate", shop, "x", f"parquet:///{tmp_path}/p").err
     assert "no copy 'x'" in command("refresh", shop, "x").err
-    assert "is no time" in command("refresh", shop, "--all", "--watch", "soon").err
+    assert "is no length of time" in command("refresh", shop, "--all", "--watch", "soon").err
     assert command("refresh", shop).code == 2
 
 
@@ -176,3 +176,28 @@ def test_a_table_goes_with_its_views_by_cascade(command: Command, shop: str, tmp
     assert "so are the views cheap" in command("drop", shop, "table", "orders", "--cascade", "--confirm").err
     assert command("view", "list", shop, "--json").json == {"views": []}
     assert "for tables" in command("drop", shop, "snapshot", "s", "--cascade").err
+
+
+def test_the_views_and_copies_of_a_branch_are_its_own(command: Command, shop: str, tmp_path: Path) -> None:
+    command("branch", shop, "idea")
+    on, target = ("--version", "idea"), f"sqlite:///{tmp_path}/c.db#cheap"
+    assert command("view", "create", shop, "cheap", CHEAP, *on).code == 0
+    assert command("replicate", shop, "cheap", target, *on, "--json").json["rows"] == 2
+    with open(shop) as store:
+        store.version("idea").table("orders").update(where="id = 2", set={"price": "2"})
+    assert command("refresh", shop, "--all", *on, "--json").json["copies"]["cheap"]["messages"] == 1
+    assert [one["name"] for one in command("replicas", shop, *on, "--json").json["replicas"]] == ["cheap"]
+    assert command("view", "why", shop, "cheap", '{"id": 9, "price": 1}', *on).out.startswith("potentially relevant")
+    assert "orders" in command("view", "explain", shop, "cheap", *on).out
+    assert command("view", "list", shop, "--json").json == {"views": []}
+    assert command("replicas", shop, "--json").json == {"replicas": []}
+    assert "no view 'cheap'" in command("view", "drop", shop, "cheap").err
+    assert command("view", "drop", shop, "cheap", "--cascade", *on).code == 0
+    for words in (("replicas",), ("refresh", "--all"), ("replicate", "duckdb:///d.duckdb#t")):
+        refused = command(words[0], "sqlite:///x.db#t", *words[1:], *on)
+        assert (refused.code, "a database has no branches" in refused.err) == (2, True)
+
+
+def test_a_way_to_refresh_is_not_asked_of_a_copy_that_has_its_views_policy(command: Command, shop: str) -> None:
+    refused = command("replicate", shop, "orders", "sqlite:///c.db#t", "--method", "full")
+    assert (refused.code, "--refresh-policy" in refused.err) == (2, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,35 @@ def test_people_see_tables_and_words(store: str, capsys: pytest.CaptureFixture[s
     seen = capsys.readouterr()
     assert "12 rows updated in cut." in seen.err
     assert "stands on" in seen.out
+    with pytest.raises(SystemExit):
+        main(["whatif", "update", store, "cut", "--set", "salary=2", "--where", "name = 'p1'"])
+    assert "1 row updated in cut." in capsys.readouterr().err
+    for arguments, lines in ((["--limit", "2"], 3), (["--limit", "0", "--columns", "name", "--columns", "grade"], 13)):
+        with pytest.raises(SystemExit):
+            main(["whatif", "show", store, "cut", *arguments])
+        assert len(capsys.readouterr().out.splitlines()) == lines
+
+
+def test_rows_for_a_what_if_are_read_as_those_for_a_table(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, "new", store, "cut", "staff")
+    (tmp_path / "more.txt").write_text("q;1;n/a\n7;2;3\n")
+    named = ("--no-header", "--delimiter", ";", "--nulls", "n/a", "--input-format", "csv")
+    code, refused = run(capsys, "insert", store, "cut", str(tmp_path / "more.txt"), *named)
+    assert (code, "column1" in refused["why"]) == (2, True)
+    (tmp_path / "more.txt").write_text("name;grade;salary\nq;1;n/a\n7;2;3\n")
+    assert run(capsys, "insert", store, "cut", str(tmp_path / "more.txt"), *named[1:]) == (0, {"inserted": 2})
+    with sqlite3.connect(tmp_path / "f.db") as database:
+        database.execute("create table t (name text, grade integer, salary real)")
+        database.execute("insert into t values ('r', 1, 2.5), ('s', 9, 2.5)")
+    query = ("--query", "select * from t where grade < 5")
+    assert run(capsys, "insert", store, "cut", f"sqlite:///{tmp_path}/f.db", *query) == (0, {"inserted": 1})
+    assert run(capsys, "show", store, "cut", "--where", "name in ('q', 'r', '7')")[1]["rows"] == [
+        {"name": "7", "grade": 2, "salary": 3.0},
+        {"name": "q", "grade": 1, "salary": None},
+        {"name": "r", "grade": 1, "salary": 2.5},
+    ]
 
 
 def test_a_what_if_is_named_like_a_table_by_other_commands(store: str, capsys: pytest.CaptureFixture[str]) -> None:

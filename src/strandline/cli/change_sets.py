@@ -15,6 +15,7 @@ from strandline.cli.output import (
     answer,
     console,
     emit_json,
+    leave_pandas_out,
     output_options,
     pairs,
     place,
@@ -23,10 +24,11 @@ from strandline.cli.output import (
     say,
     takes_stdout,
     target_of,
+    telling,
     write_changes,
     writing_options,
 )
-from strandline.cli.store_access import STATE, show_rows, store_argument, tables_of, version_option
+from strandline.cli.store_access import STATE, count_of, show_rows, store_argument, tables_of, version_option
 
 if TYPE_CHECKING:
     from strandline.changes import Changes, Header
@@ -66,11 +68,9 @@ def apply(
         applied.save(out)
     else:
         write_rows(applied.tables(), out, format_)
-    return answer(
-        {"out": out, "rows": applied.rows, "applied": changes.summary().changed},
-        f"{changes.summary().changed:,} changes applied to {relation}: {applied.rows:,} rows in {place(out)}.",
-        as_json=as_json,
-    )
+    count, rows = changes.summary().changed, applied.rows
+    words = f"{count_of(count, 'change')} applied to {relation}: {count_of(rows, 'row')} in {place(out)}."
+    return answer({"out": out, "rows": rows, "applied": count}, words, as_json=as_json)
 
 
 def _filling(given: Sequence[str], sets: Sequence[Changes]) -> dict[str, Any] | None:
@@ -152,8 +152,8 @@ def compose(changes_paths: tuple[str, ...], fill: tuple[str, ...], as_json: bool
 @click.argument("path", type=click.Path())
 @writing_options
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Rows to show.")
-@running
-def show(path: str, limit: int, as_json: bool, runner: str, **given: Any) -> int:
+@telling
+def show(path: str, limit: int, as_json: bool, **given: Any) -> int:
     """What a saved change set holds. Its counts, its columns and some of its rows are shown, or all rows are written
     in another format.
 
@@ -166,6 +166,7 @@ def show(path: str, limit: int, as_json: bool, runner: str, **given: Any) -> int
     from strandline.report import summary_json, summary_view, summary_words
 
     piped = takes_stdout(given, as_json=as_json)
+    leave_pandas_out()
     changes = sl.Changes.load(path)
     write_changes(changes, {**given, "limit": limit})
     if piped:
@@ -188,15 +189,12 @@ def show(path: str, limit: int, as_json: bool, runner: str, **given: Any) -> int
 @click.option("--since", type=int, help="Of a Delta table: the version from which on, itself not included.")
 @click.option("--until", type=int, help="Of a Delta table: the last version.  [default: the latest]")
 @output_options
-@running
-def net(
-    source: str, key: tuple[str, ...], since: int | None, until: int | None, as_json: bool, runner: str, **given: Any
-) -> int:
+@telling
+def net(source: str, key: tuple[str, ...], since: int | None, until: int | None, as_json: bool, **given: Any) -> int:
     """The net changes that a log of events tells.
 
     SOURCE is a Delta table with a change data feed (and --since), or a file of JSON lines with a Debezium message in
-    each. Events of one key
-    collapse to one change, once they prove to be the story of one row. Exits as `diff` does.
+    each. Events of one key collapse to one change, once they prove to be the story of one row. Exits as `diff` does.
 
     \b
     Examples:
@@ -206,6 +204,7 @@ def net(
     import strandline as sl
 
     piped = takes_stdout(given, as_json=as_json, inputs=(source,))
+    leave_pandas_out()
     names = names_of(key)
     is_delta = os.path.isdir(os.path.join(source, "_delta_log"))
     if is_delta and since is None:
@@ -226,10 +225,8 @@ def net(
 @click.option("--until", metavar="STATE", help="The newer state.  [default: now]")
 @output_options
 @version_option
-@running
-def changes(
-    store: str, table: str | None, since: str, until: str | None, as_json: bool, runner: str, **given: Any
-) -> int:
+@telling
+def changes(store: str, table: str | None, since: str, until: str | None, as_json: bool, **given: Any) -> int:
     """What changed in STORE, or in one TABLE, since a state. Only pages that differ are read.
 
     Exits with 0 if nothing changed, 1 if rows or columns did, or tables came, went or were renamed, 2 on trouble.
@@ -240,8 +237,6 @@ def changes(
       strandline changes shop orders --since monday
       strandline changes shop orders --since monday --until tuesday --out tuesday.changes
     """
-    if runner != "auto":
-        raise click.UsageError("changes chooses by size where its work runs; leave --runner out")
     from strandline.pages import parse_at
 
     piped = takes_stdout(given, as_json=as_json)

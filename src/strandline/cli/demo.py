@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from strandline.cli.output import emit_json, running, say
+from strandline.cli.output import emit_json, running, say, telling
 from strandline.errors import NotFound
 
 TROUBLE = 2
@@ -18,7 +18,7 @@ BENCHMARKS = ("goals", "growth", "diff", "window", "store", "whatif", "refresh",
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]…")
 @click.option("--rows", type=click.IntRange(min=1), help="Rows of the large tables, for a quicker run.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@telling
 def bench(names: tuple[str, ...], rows: int | None, as_json: bool) -> int:
     """Runs the benchmarks against peers and prints their tables.
 

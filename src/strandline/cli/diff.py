@@ -97,8 +97,8 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
     OLD and NEW are files, folders or globs (Parquet, CSV, JSON lines, Arrow, BOOK.xlsx#SHEET), Delta or Iceberg
     tables, STORE#NAME, a table or what-if of a store (STORE#NAME@STATE: at a state), or tables of databases:
     postgresql://…#table, sqlite:///file#table, duckdb:///file#table, adbc:driver:…#table for any installed driver of
-    ADBC, whose primary key is the key unless another is given. OLD may be a
-    folder of saved signatures. One side may be - for standard input, and each may be a pipe, as a shell's <(…) is.
+    ADBC, whose primary key is the key unless another is given. OLD may be a folder of saved signatures. One side may
+    be - for standard input, and each may be a pipe, as a shell's <(…) is.
     Exits with 0 if they are the same, 1 if not, 2 on trouble.
 
     \b

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.output import answer, console, emit_json, pairs, running, say
-from strandline.cli.store_access import control, count_of, iso_time, json_option, local_time, store_argument
-from strandline.engine import byte_count, set_quiet
+from strandline.cli.inputs import names_of
+from strandline.cli.output import answer, console, emit_json, pairs, running, say, telling
+from strandline.cli.store_access import control, count_of, iso_time, local_time, store_argument
+from strandline.engine import byte_count
 
 if TYPE_CHECKING:
     from strandline.dumps import DumpEntry, Dumps, Pruned
@@ -22,7 +23,14 @@ if TYPE_CHECKING:
 @click.option("--level", type=int, default=0, show_default=True, help="0: everything; n: changes since a lower level.")
 @click.option("--due", is_flag=True, help="The level that is due by the schedule; nothing when none is.")
 @click.option("--schedule", metavar="LEVELS", help="Levels by calendar.  [default: weekly=0, daily=1, hourly=2]")
-@click.option("--table", "tables", multiple=True, metavar="NAME", help="This table only; may be repeated.")
+@click.option(
+    "--table",
+    "--tables",
+    "tables",
+    multiple=True,
+    metavar="NAME",
+    help="This table only; repeat, or separate by commas.",
+)
 @click.option("--version", "version", metavar="NAME", help="This branch only.")
 @click.option("--key-file", type=click.Path(), help="Encrypt with the key in this file; else STRANDLINE_DUMP_KEY.")
 @click.option("--hurry", is_flag=True, help="At full speed, even while writers commit.")
@@ -63,7 +71,7 @@ def dump(
             if due_level is None:
                 return answer({"due": None}, "No dump is due.", as_json=as_json)
             level = due_level
-        scope: dict[str, Any] = {"tables": tables or None, "version": version}
+        scope: dict[str, Any] = {"tables": names_of(tables) or None, "version": version}
         made = take_dump(pages, target, level=level, key_file=key_file, runner=runner, hurry=hurry, **scope)
     if as_json:
         emit_json({**asdict(made), "taken": iso_time(made.taken)})
@@ -85,7 +93,7 @@ def dump(
 @click.option("--synthesize", is_flag=True, help="Combine the chain of the last dump into a new level 0.")
 @click.option("--confirm", is_flag=True, help="Really remove; without, only what would happen is said.")
 @click.option("--key-file", type=click.Path(), help="The key of encrypted dumps; else STRANDLINE_DUMP_KEY.")
-@json_option
+@telling
 def dumps(
     target: str,
     verify: bool,
@@ -111,7 +119,6 @@ def dumps(
         raise click.UsageError("--verify, --prune, --sweep and --synthesize are done one at a time")
     if confirm and prune is None and not sweep:
         raise click.UsageError("--confirm goes with --prune or --sweep")
-    set_quiet(as_json)
     here = Dumps(target, key_file=key_file)
     if verify:
         return _verify(here, as_json)
@@ -195,7 +202,14 @@ def _removed(done: Pruned, as_json: bool) -> int:
 @click.argument("path", metavar="PATH", type=click.Path())
 @click.option("--at", metavar="WHEN", help="A dump's id, or a time: the last dump taken by then.  [default: the last]")
 @click.option("--version", "version", metavar="NAME", help="This branch only, as the new store's main.")
-@click.option("--table", "tables", multiple=True, metavar="NAME[=NEW]", help="This table only; may be repeated.")
+@click.option(
+    "--table",
+    "--tables",
+    "tables",
+    multiple=True,
+    metavar="NAME[=NEW]",
+    help="This table only; repeat, or separate by commas.",
+)
 @click.option("--branch", metavar="NAME", help="All tables, as a new branch of a store that is there.")
 @click.option("--key-file", type=click.Path(), help="The key of encrypted dumps; else STRANDLINE_DUMP_KEY.")
 @running
@@ -226,7 +240,7 @@ def restore(
     from strandline.dumps import restore as bring_back
 
     chosen: dict[str, str] = {}
-    for text in tables:
+    for text in names_of(tables):
         chosen |= pairs([text], "--table") if "=" in text else {text: text}
     what: dict[str, Any] = {"at": _meant(at), "version": version, "tables": chosen or None, "branch": branch}
     done = bring_back(target, path, key_file=key_file, runner=runner, **what)

@@ -32,11 +32,37 @@ _READING_OPTIONS = (
 )
 
 
+_SOURCE_OPTIONS = (
+    click.option(
+        "--input-format",
+        "--format",
+        "format_",
+        help="What the source is, if name and content don't tell: csv, parquet, …",
+    ),
+    click.option("--query", metavar="SQL", help="What to read of the database that SOURCE names, instead of a table."),
+    *_READING_OPTIONS,
+)
+
+
 def reading_options(function: F) -> F:
     """How files are read, for `read_options`."""
     for option in reversed(_READING_OPTIONS):
         function = option(function)
     return function
+
+
+def source_options(function: F) -> F:
+    """How one source of rows is read, for `source_of`."""
+    for option in reversed(_SOURCE_OPTIONS):
+        function = option(function)
+    return function
+
+
+def source_of(source: str, given: Mapping[str, Any]) -> Any:
+    """The relation that a SOURCE names, read as `source_options` say."""
+    from strandline.relations import open_relation
+
+    return open_relation(source, format=given["format_"], options=read_options(given))
 
 
 def read_options(given: Mapping[str, Any]) -> ReadOptions:

@@ -19,13 +19,13 @@ from strandline.cli.output import (
     span,
     takes_stdout,
     target_of,
+    telling,
 )
 from strandline.cli.store_access import (
     STATE,
     control,
     count_of,
     iso_time,
-    json_option,
     local_time,
     show_rows,
     storage_of,
@@ -46,7 +46,9 @@ if TYPE_CHECKING:
 @click.argument("sql")
 @click.option("--at", metavar="STATE", help=f"Ask an older state: {STATE}.")
 @row_options
-@click.option("--limit", type=int, default=100, show_default=True, help="Rows to print; 0 prints all.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=100, show_default=True, help="Rows to print; 0 prints all."
+)
 @version_option
 @running
 def query(
@@ -79,11 +81,13 @@ def query(
         _tell_of_old_rows(opened, sql, at)
     if out:
         write_rows(rows, out, format_)
-        return answer({"rows": len(rows), "out": out}, f"{len(rows):,} rows in {place(out)}.", as_json=as_json)
+        return answer(
+            {"rows": len(rows), "out": out}, f"{count_of(len(rows), 'row')} in {place(out)}.", as_json=as_json
+        )
     if as_json:
         emit_json({"columns": rows.column_names, "rows": rows.to_pylist()})
         return 0
-    shown = rows if limit <= 0 else rows.slice(0, limit)
+    shown = rows.slice(0, limit or None)
     show_rows(rows.column_names, (tuple(row.values()) for row in shown.to_pylist()))
     if len(shown) < len(rows):
         say(f"{len(shown):,} of {len(rows):,} rows; --limit 0 prints all.")
@@ -105,9 +109,11 @@ def _tell_of_old_rows(store: Store, sql: str, at: str | None) -> None:
 
 @click.command()
 @store_argument
-@click.option("--limit", type=int, default=20, show_default=True, help="Entries to show; 0 shows all.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Entries to show; 0 shows all."
+)
 @version_option
-@json_option
+@telling
 def log(store: str, limit: int, version: str, as_json: bool) -> int:
     """What happened to a branch, newest first. Told are commits, snapshots, branches, drops.
 
@@ -117,7 +123,7 @@ def log(store: str, limit: int, version: str, as_json: bool) -> int:
     """
     with control(store) as pages:
         entries = version_of(pages, version).log()[::-1]
-    entries = entries if limit <= 0 else entries[:limit]
+    entries = entries[: limit or None]
     if as_json:
         emit_json(
             {
@@ -143,7 +149,7 @@ def log(store: str, limit: int, version: str, as_json: bool) -> int:
     multiple=True,
     help="Count together what belongs to one branch, snapshot or table; may be repeated.  [default: all three]",
 )
-@json_option
+@telling
 def space(store: str, by: tuple[str, ...], as_json: bool) -> int:
     """Who holds which bytes: per branch, snapshot and table.
 
@@ -202,7 +208,7 @@ def _state(row: dict[str, Any]) -> str:
 @click.command()
 @store_argument
 @click.option("--repair", is_flag=True, help="Delete objects that are proved unreachable.")
-@json_option
+@telling
 def check(store: str, repair: bool, as_json: bool) -> int:
     """Verifies every checksum and every invariant of STORE. Exits with 0 if all is well, 1 if not, 2 on trouble.
 
@@ -231,9 +237,10 @@ def check(store: str, repair: bool, as_json: bool) -> int:
             [(one.invariant or "checksum", one.where, one.what) for one in report.findings],
         )
     if report.removed:
-        say(f"{len(report.removed):,} unreachable objects were deleted.")
+        say(f"Deleted as unreachable: {count_of(len(report.removed), 'object')}.")
     if report.unreachable:
-        say(f"{len(report.unreachable):,} objects are unreachable; --repair deletes them: {report.unreachable[0]}, …")
+        what = "is one object" if len(report.unreachable) == 1 else f"are {len(report.unreachable):,} objects"
+        say(f"There {what} that nothing reaches, such as {report.unreachable[0]}; --repair deletes what is proved so.")
     if report.ok:
         say(f"All is well: {count_of(report.objects, 'page')}, {byte_count(report.bytes)}.")
     return 0 if report.ok else 1

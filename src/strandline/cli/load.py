@@ -6,15 +6,15 @@ from typing import Any
 
 import click
 
-from strandline.cli.inputs import names_of, read_options, reading_options
-from strandline.cli.output import answer, emit_json, running, say
-from strandline.cli.store_access import NoRows, json_option, store_argument, tables_of, version_option
+from strandline.cli.inputs import names_of, source_of, source_options
+from strandline.cli.output import answer, emit_json, running, say, telling
+from strandline.cli.store_access import NoRows, count_of, store_argument, tables_of, version_option
 from strandline.errors import InputError
 
 
 @click.command()
 @store_argument
-@json_option
+@telling
 def create(store: str, as_json: bool) -> int:
     """Makes a new, empty store. STORE is a folder, or an s3://bucket/prefix URL.
 
@@ -47,11 +47,7 @@ def create(store: str, as_json: bool) -> int:
     help="What becomes of rows that are there: stay, go, or are replaced by key.",
 )
 @click.option("--message", default="", help="A message for the log.")
-@click.option(
-    "--input-format", "--format", "format_", help="What the source is, if name and content don't tell: csv, parquet, …"
-)
-@click.option("--query", metavar="SQL", help="What to read of the database that SOURCE names, instead of a table.")
-@reading_options
+@source_options
 @version_option
 @running
 def load(store: str, table: str, source: str, as_json: bool, runner: str, **given: Any) -> int:
@@ -67,11 +63,9 @@ def load(store: str, table: str, source: str, as_json: bool, runner: str, **give
       strandline load shop orders tuesday.csv --mode upsert
       strandline load shop late sqlite:///shop.db --query "select * from t where n > 5" --key id
     """
-    if runner != "auto":
-        raise click.UsageError("load chooses by size where its work runs; leave --runner out")
     key = names_of(given["key"])
     with tables_of(store, given["version"]) as opened:
-        rows = _relation(source, given)
+        rows = source_of(source, given)
         there = table in opened.tables()
         if not there:
             key = key or getattr(rows, "primary_key", ())
@@ -81,7 +75,7 @@ def load(store: str, table: str, source: str, as_json: bool, runner: str, **give
                 doing=f"loading {source}",
                 hint="Leave --key out",
             )
-        with opened.transaction(given["message"] or f"load {source}") as transaction:
+        with opened.transaction(given["message"] or f"load {source}", runner=runner) as transaction:
             if not there:
                 count = transaction.create_table(table, rows, key=key or None)
             else:
@@ -98,11 +92,5 @@ def load(store: str, table: str, source: str, as_json: bool, runner: str, **give
         done = (
             "created with" if not there else {"append": "grew by", "overwrite": "changed in"}.get(given["mode"], "took")
         )
-        say(f"{table} {done} {count:,} rows from {source}; it has {record['rows']:,} now.")
+        say(f"{table} {done} {count_of(count, 'row')} from {source}; it has {record['rows']:,} now.")
     return 0
-
-
-def _relation(source: str, given: dict[str, Any]) -> Any:
-    from strandline.relations import open_relation
-
-    return open_relation(source, format=given["format_"], options=read_options(given))

@@ -16,8 +16,7 @@ from contextlib import suppress
 import click
 
 from strandline._version import __version__
-from strandline.cli.output import complain, emit_json, log_to_stderr
-from strandline.cli.store_access import json_option
+from strandline.cli.output import complain, emit_json, log_to_stderr, telling
 from strandline.engine import set_quiet
 from strandline.errors import Cancelled, StrandlineError, did_you_mean
 
@@ -188,7 +187,7 @@ VARIABLE = "_STRANDLINE_COMPLETE"
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@json_option
+@telling
 @click.pass_context
 def completion(context: click.Context, shell: str, as_json: bool) -> int:
     """Prints what makes SHELL complete commands, options and files.

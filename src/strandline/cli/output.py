@@ -150,8 +150,23 @@ def _cell(value: Any) -> str:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def telling(function: F) -> F:
+    """`--quiet`, `--verbose` and `--json`, which every command has."""
+
+    @click.option("--quiet", is_flag=True, help="No progress and no words beside the result.")
+    @click.option("-v", "--verbose", count=True, help="Say what is done while it is done; -vv says more.")
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+    @functools.wraps(function)
+    def wrapped(*args: Any, quiet: bool, verbose: int, **kwargs: Any) -> Any:
+        log_to_stderr(verbose)
+        set_quiet(quiet or kwargs["as_json"])
+        return function(*args, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
 def running(function: F) -> F:
-    """`--runner`, `--master`, `--quiet` and `--json`, for commands that work on rows."""
+    """`--runner` and `--master`, for commands that work on rows, and what every command has."""
 
     @click.option(
         "--runner",
@@ -161,15 +176,11 @@ def running(function: F) -> F:
         help="Where the work runs: on Spark, in this process, or whichever fits the size.",
     )
     @click.option("--master", metavar="URL", help="The Spark master: local[*], spark://host:port or sc://host:port.")
-    @click.option("--quiet", is_flag=True, help="No progress and no words beside the result.")
-    @click.option("-v", "--verbose", count=True, help="Say what is done while it is done; -vv says more.")
-    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+    @telling
     @functools.wraps(function)
-    def wrapped(*args: Any, master: str | None, quiet: bool, verbose: int, **kwargs: Any) -> Any:
+    def wrapped(*args: Any, master: str | None, **kwargs: Any) -> Any:
         if master:
             os.environ[MASTER_VARIABLE] = master
-        log_to_stderr(verbose)
-        set_quiet(quiet or kwargs["as_json"])
         leave_pandas_out()
         return function(*args, **kwargs)
 

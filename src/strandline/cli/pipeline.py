@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.output import complain, console, emit_json, running, say, span
-from strandline.cli.store_access import iso_time, json_option, local_time, show_rows
+from strandline.cli.output import complain, console, emit_json, running, say, span, telling
+from strandline.cli.store_access import count_of, iso_time, local_time, show_rows
 from strandline.engine import MASTER_VARIABLE, byte_count
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def print_run(result: RunResult) -> None:
         say("Nothing new: no step was taken.")
     for name, copy in (result.last.replicas if result.last else {}).items():
         if not copy.get("error") and copy.get("at", 0) >= result.started:
-            sent = f"{copy['messages']:,} messages, {byte_count(copy['bytes'])}"
+            sent = f"{count_of(copy['messages'], 'message')}, {byte_count(copy['bytes'])}"
             say(f"{name}: {copy['method']}, {sent}; a full refresh: about {byte_count(copy['full_bytes'])}.")
     for name, dump in (result.last.dumps if result.last else {}).items():
         if not dump.get("error") and dump.get("at", 0) >= result.started:
@@ -168,7 +168,7 @@ def plan(file: str, remote: str | None, runner: str, as_json: bool) -> int:
         if source.trouble:
             out.print(f"  {source.name}: would stop the step. {source.trouble}", markup=False)
             continue
-        rows = "" if source.rows is None else f"{source.rows:,} rows, "
+        rows = "" if source.rows is None else f"{count_of(source.rows, 'row')}, "
         out.print(f"  {source.name}: {source.extract} ({rows}{byte_count(source.bytes)})", markup=False)
         reads = f"; reads about {byte_count(source.reads)} ({source.runner})" if source.reads else ""
         out.print(f"    {source.how}: {source.why}{reads}", markup=False)
@@ -186,7 +186,7 @@ def plan(file: str, remote: str | None, runner: str, as_json: bool) -> int:
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.option("--last", type=click.IntRange(min=1), default=10, show_default=True, help="How many runs to show.")
 @click.option("--prometheus", is_flag=True, help="Print gauges in Prometheus's text format.")
-@json_option
+@telling
 def status(file: str, last: int, prometheus: bool, as_json: bool) -> int:
     """How the pipeline in FILE stands. Told are its last runs, failures included, ages of extracts, lags of copies and
     sizes of tables.

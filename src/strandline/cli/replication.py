@@ -7,7 +7,6 @@ for copies and streams that will not come back.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,8 +15,9 @@ from typing import Any
 
 import click
 
-from strandline.cli.output import answer, complain, console, emit_json, say, span
-from strandline.cli.store_access import json_option, show_rows, store_argument, tables_of, version_option
+from strandline.cli.inputs import names_of
+from strandline.cli.output import answer, complain, console, emit_json, say, span, telling
+from strandline.cli.store_access import count_of, show_rows, store_argument, tables_of, version_option
 
 
 @click.command()
@@ -28,7 +28,7 @@ from strandline.cli.store_access import json_option, show_rows, store_argument, 
     type=click.Choice(["marked", "paper"]),
     help="add: with bits that spare messages, or as the paper has it.  [default: marked]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@telling
 def base(action: str, url: str, algorithm: str | None, as_json: bool) -> int:
     """Makes a table of a database a base of copies, or releases it. The database is PostgreSQL or SQLite; `list` lists
     its bases.
@@ -87,8 +87,9 @@ def base(action: str, url: str, algorithm: str | None, as_json: bool) -> int:
     show_default=True,
     help="Who reads the rows: Spark tasks side by side, or this process.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
-def replicate(places: tuple[str, ...], columns: tuple[str, ...], method: str, as_json: bool, **given: Any) -> int:
+@version_option
+@telling
+def replicate(places: tuple[str, ...], columns: tuple[str, ...], as_json: bool, **given: Any) -> int:
     """Copies a base, or a view or table of a store, elsewhere. A base is a table of PostgreSQL or SQLite.
 
     `strandline refresh` keeps it fresh.
@@ -102,40 +103,49 @@ def replicate(places: tuple[str, ...], columns: tuple[str, ...], method: str, as
       strandline replicate sqlite:///shop.db#orders duckdb:///cheap.duckdb#cheap --where "price < 10"
       strandline replicate SHOP cheap duckdb:///cheap.duckdb#cheap --target-lag 10m
     """
-    chosen = [part for text in columns for part in text.split(",")] or None
+    chosen = list(names_of(columns)) or None
     if len(places) == 3:
         status = _of_a_view(places, chosen, given)
     elif len(places) == 2:
-        status = _of_a_base(places, chosen, method, given)
+        status = _of_a_base(places, chosen, given)
     else:
         raise click.UsageError("say BASE TARGET, or STORE VIEW TARGET")
     return answer(
         status,
-        f"{status['name']}: {status['messages']} messages, {status['bytes']} bytes to {status['target']}.",
+        f"{status['name']}: {_sent(status['messages'], status['bytes'])} to {status['target']}.",
         as_json=as_json,
     )
 
 
-def _of_a_base(places: Sequence[str], columns: list[str] | None, method: str, given: dict[str, Any]) -> dict[str, Any]:
+def _of_a_base(places: Sequence[str], columns: list[str] | None, given: dict[str, Any]) -> dict[str, Any]:
     for name in ("keep", "target_lag"):
         if given.pop(name) is not None:
             raise click.UsageError(f"--{name.replace('_', '-')} is for copies of a view or a table of a store")
+    _check_no_branch(given.pop("version"))
     from strandline.replication import base as annotated_base
 
-    return annotated_base(places[0]).replicate(places[1], columns=columns, method=method, **given).status()
+    return annotated_base(places[0]).replicate(places[1], columns=columns, **given).status()
 
 
 def _of_a_view(places: Sequence[str], columns: list[str] | None, given: dict[str, Any]) -> dict[str, Any]:
-    from strandline.cli.store_access import tables_of
-
     store, view, target = places
+    if given.pop("method") != "auto":
+        raise click.UsageError("--method is for copies of a base; for those of a view: view create --refresh-policy")
     given = {name: value for name, value in given.items() if (name, value) != ("keep", None)}
-    with tables_of(store) as held:
+    with tables_of(store, given.pop("version")) as held:
         return held.view(view).replicate(target, columns=columns, **given).status()
 
 
+def _check_no_branch(version: str) -> None:
+    if version != "main":
+        raise click.UsageError("--version is for copies of a store: a database has no branches")
+
+
+def _sent(messages: int, size: int) -> str:
+    return f"{count_of(messages, 'message')}, {count_of(size, 'byte')}"
+
+
 METHODS = ("auto", "differential", "difference", "repair", "full", "incremental", "incremental_strict")
-_UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 @click.command()
@@ -156,7 +166,8 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 @click.option("--verify", is_flag=True, help="Compare with the query afterwards; exit code 1 if they differ.")
 @click.option("--watch", metavar="TIME", help="Again and again, waiting so long in between: 30s, 5m, 1h.")
 @click.option("--times", type=click.IntRange(1), help="With --watch: stop after so many rounds.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@version_option
+@telling
 def refresh(source: str, names: tuple[str, ...], every: bool, as_json: bool, **given: Any) -> int:
     """Brings copies and stored views up to date. Copies are those of a base, or of a store's views and tables; each is
     refreshed by the way that costs less.
@@ -224,12 +235,13 @@ def _copies(source: str, names: tuple[str, ...], given: dict[str, Any]) -> Itera
         from strandline.relations import parse_address
         from strandline.replication import Base
 
+        _check_no_branch(given["version"])
         base = Base(parse_address(source))
         yield [base.copy(name) for name in names or [record.name for record in base.copies()]]
         return
     from strandline.store import copies_together, due_copies
 
-    with tables_of(source) as store:
+    with tables_of(source, given["version"]) as store:
         wanted = due_copies(store, given["ahead"]) if given["due"] else names
         yield copies_together(store, wanted) if wanted or not given["due"] else ()
 
@@ -245,17 +257,19 @@ def _refreshed(copy: Any, given: dict[str, Any]) -> dict[str, Any]:
     if given["verify"]:
         record["equal"] = copy.verify().equal
     if not given["quiet"]:
-        size = f"{done.messages} messages, {done.bytes} bytes, {done.seconds:.2f} s"
+        size = f"{_sent(done.messages, done.bytes)}, {done.seconds:.2f} s"
         as_of = "" if done.as_of is None else f"; as of {done.as_of}"
         say(f"{copy.name}: {done.method}, {size}; {done.why}{as_of}.")
     return record
 
 
 def _seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
-    if match is None:
-        raise click.UsageError(f"{text!r} is no time: say 30s, 5m or 1h")
-    return float(match[1]) * _UNITS[match[2] or "s"]
+    from strandline.values import seconds_of
+
+    seconds = seconds_of(text)
+    if seconds is None:
+        raise click.UsageError(f"{text!r} is no length of time: say 30s, 5m or 1h, for example")
+    return seconds
 
 
 SHOWN = (
@@ -275,8 +289,9 @@ SHOWN = (
 
 @click.command()
 @click.argument("source", metavar="BASE|STORE", type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
-def replicas(source: str, as_json: bool) -> int:
+@version_option
+@telling
+def replicas(source: str, version: str, as_json: bool) -> int:
     """The copies of a base, or of a store's views and tables.
 
     It says where each stands, how far behind it is, and what its last refresh did.
@@ -286,7 +301,7 @@ def replicas(source: str, as_json: bool) -> int:
       strandline replicas sqlite:///shop.db#orders
       strandline replicas SHOP
     """
-    statuses = _base_replicas(source) if is_base(source) else _of_a_store(source)
+    statuses = _base_replicas(source, version) if is_base(source) else _of_a_store(source, version)
     if as_json:
         emit_json({"replicas": statuses})
     else:
@@ -295,7 +310,8 @@ def replicas(source: str, as_json: bool) -> int:
     return 0
 
 
-def _base_replicas(source: str) -> list[dict[str, Any]]:
+def _base_replicas(source: str, version: str) -> list[dict[str, Any]]:
+    _check_no_branch(version)
     from strandline.relations import parse_address
     from strandline.replication import Base
 
@@ -303,10 +319,8 @@ def _base_replicas(source: str) -> list[dict[str, Any]]:
     return [base.copy(record.name).status() for record in base.copies()]
 
 
-def _of_a_store(source: str) -> list[dict[str, Any]]:
-    from strandline.cli.store_access import tables_of
-
-    with tables_of(source) as store:
+def _of_a_store(source: str, version: str) -> list[dict[str, Any]]:
+    with tables_of(source, version) as store:
         return [copy.status() for copy in store.copies()]
 
 
@@ -316,7 +330,7 @@ def _of_a_store(source: str) -> list[dict[str, Any]]:
 @click.option("--position", is_flag=True, help="Of a copy: only where it stands. Its next refresh compares it.")
 @click.option("--drop", is_flag=True, help="Of a copy: remove its rows at the target, too.")
 @version_option
-@json_option
+@telling
 def forget(store: str, names: tuple[str, ...], version: str, as_json: bool, **how: bool) -> int:
     """Forgets copies, or streams of changes, that won't come back. What STORE keeps for them is freed.
 

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 import click
 
 from strandline.cli.inputs import names_of
-from strandline.cli.output import answer, emit_json, say
+from strandline.cli.output import answer, emit_json, say, telling
 from strandline.cli.store_access import (
     STATE,
     also,
     check_name,
     control,
     iso_time,
-    json_option,
     local_time,
     show_rows,
     storage_of,
@@ -31,9 +30,16 @@ from strandline.errors import InputError
 @click.command()
 @store_argument
 @click.argument("name", required=False)
-@click.option("--tables", multiple=True, help="Keep only these tables; repeat, or separate by commas.")
+@click.option(
+    "--table",
+    "--tables",
+    "tables",
+    multiple=True,
+    metavar="NAME",
+    help="Keep only this table; repeat, or separate by commas.",
+)
 @version_option
-@json_option
+@telling
 def snapshot(store: str, name: str | None, tables: tuple[str, ...], version: str, as_json: bool) -> int:
     """Keeps the present state of STORE under NAME. It stays until it is dropped; without NAME it is called by the time.
 
@@ -61,7 +67,7 @@ def snapshot(store: str, name: str | None, tables: tuple[str, ...], version: str
 @click.command()
 @store_argument
 @version_option
-@json_option
+@telling
 def snapshots(store: str, version: str, as_json: bool) -> int:
     """The snapshots of a branch, oldest first. States that copies stand at are told by `space` and `replicas`.
 
@@ -101,7 +107,7 @@ def snapshots(store: str, version: str, as_json: bool) -> int:
 @click.argument("name")
 @click.option("--at", metavar="STATE", help=f"Stand on an older state: {STATE}.")
 @click.option("--of", "parent", metavar="BRANCH", default="main", show_default=True, help="The branch to stand on.")
-@json_option
+@telling
 def branch(store: str, name: str, at: str | None, parent: str, as_json: bool) -> int:
     """Makes the branch NAME of STORE. A branch can be changed without touching the others.
 
@@ -129,7 +135,7 @@ def branch(store: str, name: str, at: str | None, parent: str, as_json: bool) ->
 
 @click.command()
 @store_argument
-@json_option
+@telling
 def branches(store: str, as_json: bool) -> int:
     """The branches of STORE, where each stands, and on what.
 
@@ -164,7 +170,7 @@ def branches(store: str, as_json: bool) -> int:
 @click.option("--confirm", is_flag=True, help="Really drop it; without, only what would happen is said.")
 @click.option("--cascade", is_flag=True, help="Of a table: drop the views that stand on it, too; forget their copies.")
 @version_option
-@json_option
+@telling
 def drop(store: str, kind: str, name: str, version: str, as_json: bool, *, confirm: bool, cascade: bool) -> int:
     """Drops a snapshot, a branch or a table. What nobody else sees is freed.
 

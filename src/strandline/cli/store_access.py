@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 store_argument = click.argument("store", metavar="STORE", type=click.Path())
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 version_option = click.option(
     "--version", "version", metavar="NAME", default="main", help="The branch.  [default: main]"
 )

@@ -9,11 +9,10 @@ from typing import Any
 
 import click
 
-from strandline.cli.output import answer, emit_json, say
+from strandline.cli.output import answer, emit_json, say, telling
 from strandline.cli.store_access import (
     STATE,
     count_of,
-    json_option,
     show_rows,
     store_argument,
     tables_of,
@@ -28,7 +27,7 @@ _at_option = click.option("--at", metavar="STATE", help=f"As of an older state: 
 @store_argument
 @_at_option
 @version_option
-@json_option
+@telling
 def tables(store: str, at: str | None, version: str, as_json: bool) -> int:
     """The tables of STORE, with their keys, rows and bytes.
 
@@ -57,7 +56,7 @@ def tables(store: str, at: str | None, version: str, as_json: bool) -> int:
 @click.argument("table")
 @_at_option
 @version_option
-@json_option
+@telling
 def describe(store: str, table: str, at: str | None, version: str, as_json: bool) -> int:
     """The columns of TABLE, its key, its size and its snapshots.
 
@@ -90,7 +89,7 @@ def describe(store: str, table: str, at: str | None, version: str, as_json: bool
 @click.argument("table")
 @click.argument("key", nargs=-1, required=True)
 @version_option
-@json_option
+@telling
 def history(store: str, table: str, key: tuple[str, ...], version: str, as_json: bool) -> int:
     """Every state of one row of TABLE, the oldest first. States are those of the snapshots, and the present one.
 
@@ -126,7 +125,7 @@ def history(store: str, table: str, key: tuple[str, ...], version: str, as_json:
 @_at_option
 @click.option("--overwrite", is_flag=True, help="Replace a file; give a Delta table a new version.")
 @version_option
-@json_option
+@telling
 def export(store: str, table: str, path: str, at: str | None, version: str, as_json: bool, **how: Any) -> int:
     """Writes TABLE as a file, a Delta or an Iceberg table.
 
@@ -152,7 +151,7 @@ def export(store: str, table: str, path: str, at: str | None, version: str, as_j
 @click.option("--rename", nargs=2, metavar="OLD NEW", help="Another name for a column; views that read it follow.")
 @click.option("--widen", nargs=2, metavar="COLUMN TYPE", help="A type that holds all values of a column, and more.")
 @version_option
-@json_option
+@telling
 def alter(store: str, table: str, version: str, as_json: bool, default: str | None, **asked: Any) -> int:
     """Adds, renames or widens a column of TABLE. No page is rewritten.
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from strandline.cli.output import answer, emit_json, say, span
-from strandline.cli.store_access import STATE, also, json_option, show_rows, store_argument, tables_of
+from strandline.cli.output import answer, emit_json, say, span, telling
+from strandline.cli.store_access import STATE, also, count_of, show_rows, store_argument, tables_of, version_option
 
 SHOWN = ("name", "form", "key", "stored", "maintain", "behind", "refresh_policy", "copies", "sql")
 
@@ -48,8 +48,9 @@ def view() -> None:
 @click.option("--comment", default="", help="What the view is about.")
 @click.option("--stored", is_flag=True, help="Keep its rows in the store: at each commit, or (deferred) by refresh.")
 @click.option("--target-lag", metavar="TIME", help="Of stored rows: how long they may be behind: 10m, 1h.")
-@json_option
-def create(store: str, name: str, sql: str, as_json: bool, **given: Any) -> int:
+@version_option
+@telling
+def create(store: str, name: str, sql: str, version: str, as_json: bool, **given: Any) -> int:
     """Defines a view NAME by one SELECT, or anew.
 
     Joins of all kinds, groups, subqueries, windows and set operations are followed by differences; with --no-strict
@@ -62,7 +63,7 @@ def create(store: str, name: str, sql: str, as_json: bool, **given: Any) -> int:
       strandline view create SHOP cheap "select id, name from orders where price < 10"
       strandline view create SHOP totals "select state, count(*) as n from orders group by state" --stored
     """
-    with tables_of(store) as held:
+    with tables_of(store, version) as held:
         made = held.view(name, sql, **given)
         definition = made.definition
         facts: dict[str, Any] = {"name": name, "form": definition.form, "key": list(definition.key)}
@@ -80,21 +81,22 @@ def create(store: str, name: str, sql: str, as_json: bool, **given: Any) -> int:
             kept = (
                 "every commit keeps them" if made.status()["maintain"] == "eager" else "refresh brings them up to date"
             )
-            say(f"{facts['rows']:,} rows are stored; {kept}.")
+            say(f"Stored with {count_of(facts['rows'], 'row')}; {kept}.")
     return 0
 
 
 @view.command(name="list")
 @store_argument
-@json_option
-def list_(store: str, as_json: bool) -> int:
+@version_option
+@telling
+def list_(store: str, version: str, as_json: bool) -> int:
     """The views, the oldest first.
 
     \b
     Example:
       strandline view list SHOP
     """
-    with tables_of(store) as held:
+    with tables_of(store, version) as held:
         views = [{**one.__dict__, "key": list(one.key)} for one in held.views()]
     if as_json:
         emit_json({"views": views})
@@ -111,8 +113,9 @@ def list_(store: str, as_json: bool) -> int:
 @store_argument
 @click.argument("name")
 @click.option("--since", metavar="STATE", help=f"Say what the change since then takes of each: {STATE}.")
-@json_option
-def explain(store: str, name: str, since: str | None, as_json: bool) -> int:
+@version_option
+@telling
+def explain(store: str, name: str, since: str | None, version: str, as_json: bool) -> int:
     """Says how a view is kept by differences. Its operators are told, the result first, and how a change goes through
     each.
 
@@ -123,7 +126,7 @@ def explain(store: str, name: str, since: str | None, as_json: bool) -> int:
     """
     from strandline.pages import parse_at
 
-    with tables_of(store) as held:
+    with tables_of(store, version) as held:
         lines = held.view(name).explain(since=parse_at(held.pages, since)).splitlines()
     if as_json:
         emit_json({"name": name, "lines": lines})
@@ -138,8 +141,9 @@ def explain(store: str, name: str, since: str | None, as_json: bool) -> int:
 @click.argument("name")
 @click.argument("row")
 @click.option("--table", "relation", help="The table that the row belongs to, where the view reads several.")
-@json_option
-def why(store: str, name: str, row: str, relation: str | None, as_json: bool) -> int:
+@version_option
+@telling
+def why(store: str, name: str, row: str, relation: str | None, version: str, as_json: bool) -> int:
     """Says whether a ROW (JSON) can matter to a view, or why not. The row is one that comes or goes.
 
     Exit code 0: it can; 1: it is irrelevant, with the proof.
@@ -154,12 +158,12 @@ def why(store: str, name: str, row: str, relation: str | None, as_json: bool) ->
         raise click.UsageError(f"ROW is no JSON: {error}") from None
     if not isinstance(change, dict):
         raise click.UsageError("ROW must be a JSON object, as in '{\"id\": 7}'")
-    with tables_of(store) as held:
+    with tables_of(store, version) as held:
         (verdict,) = held.view(name).why(change, relation)
     if as_json:
         emit_json({"relation": verdict.relation, "relevant": verdict.relevant, "proof": list(verdict.proof)})
     else:
-        say(f"{verdict}.")
+        click.echo(f"{verdict}.")
     return 0 if verdict.relevant else 1
 
 
@@ -167,8 +171,9 @@ def why(store: str, name: str, row: str, relation: str | None, as_json: bool) ->
 @store_argument
 @click.argument("name")
 @click.option("--cascade", is_flag=True, help="Drop the views that stand on it, too, and forget the copies of all.")
-@json_option
-def drop(store: str, name: str, cascade: bool, as_json: bool) -> int:
+@version_option
+@telling
+def drop(store: str, name: str, cascade: bool, version: str, as_json: bool) -> int:
     """Drops a view that no copy and no other view stands on.
 
     With --cascade those go with it; the targets of copies keep the rows that they have.
@@ -177,7 +182,7 @@ def drop(store: str, name: str, cascade: bool, as_json: bool) -> int:
     Example:
       strandline view drop SHOP cheap
     """
-    with tables_of(store) as held:
+    with tables_of(store, version) as held:
         went = held.drop_view(name, cascade=cascade)
     return answer(
         {"dropped": name, **({"views": went.views, "copies": went.copies} if cascade else {})},

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from strandline.cli.inputs import names_of, source_of, source_options
 from strandline.cli.output import (
     answer,
     emit_json,
@@ -16,10 +17,11 @@ from strandline.cli.output import (
     plain,
     say,
     takes_stdout,
+    telling,
     write_changes,
     writing_options,
 )
-from strandline.cli.store_access import flat, json_option, show_rows, tables_of, version_option
+from strandline.cli.store_access import STATE, count_of, flat, show_rows, store_argument, tables_of, version_option
 from strandline.errors import ChangesError, InputError
 
 if TYPE_CHECKING:
@@ -45,15 +47,13 @@ def whatif() -> None:
 
 
 def _on_a_what_if(function: F) -> F:
-    """`STORE NAME`, `--version` and `--json`, which every command has."""
-    for decorate in (
-        json_option,
-        version_option,
-        click.argument("name"),
-        click.argument("store", type=click.Path()),
-    ):
-        function = decorate(function)
-    return function
+    """`STORE NAME`, which every command but the list has."""
+    return store_argument(click.argument("name")(function))
+
+
+def _limit(what: str) -> Callable[[F], F]:
+    words = f"{what} to show; 0 shows all, and so does --json."
+    return click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help=words)
 
 
 _resolving = click.option(
@@ -68,6 +68,8 @@ _resolving = click.option(
 @whatif.command()
 @_on_a_what_if
 @click.argument("on")
+@version_option
+@telling
 def new(store: str, name: str, on: str, as_json: bool, version: str) -> int:
     """Makes a what-if NAME over ON: a table, or another what-if.
 
@@ -86,6 +88,8 @@ def new(store: str, name: str, on: str, as_json: bool, version: str) -> int:
 @_on_a_what_if
 @click.option("--where", help="Which rows: an SQL condition; all of them without it.")
 @click.option("--set", "sets", multiple=True, required=True, metavar="COLUMN=SQL", help="A new value, in SQL.")
+@version_option
+@telling
 def update(store: str, name: str, where: str | None, sets: tuple[str, ...], as_json: bool, version: str) -> int:
     """Changes columns of rows.
 
@@ -95,28 +99,34 @@ def update(store: str, name: str, where: str | None, sets: tuple[str, ...], as_j
     """
     with _what_if(store, version, name) as held:
         count = held.update(where=where, set=pairs(sets, "--set"))
-        return answer({"updated": count}, f"{count:,} rows updated in {name}.", as_json=as_json)
+        return answer({"updated": count}, f"{count_of(count, 'row')} updated in {name}.", as_json=as_json)
 
 
 @whatif.command()
 @_on_a_what_if
-@click.argument("rows", type=click.Path())
+@click.argument("source", type=click.Path())
 @click.option("--upsert", is_flag=True, help="Replace rows whose key is there already.")
-def insert(store: str, name: str, rows: str, upsert: bool, as_json: bool, version: str) -> int:
-    """Adds the rows of a file: Parquet, CSV, JSON lines or Arrow.
+@source_options
+@version_option
+@telling
+def insert(store: str, name: str, source: str, upsert: bool, as_json: bool, version: str, **given: Any) -> int:
+    """Adds the rows of SOURCE, which is whatever `strandline load` takes.
 
     \b
     Example:
       strandline whatif insert shop cut newcomers.csv
     """
     with _what_if(store, version, name) as held:
+        rows = source_of(source, given)
         count = held.upsert(rows) if upsert else held.insert(rows)
-        return answer({"inserted": count}, f"{count:,} rows put into {name}.", as_json=as_json)
+        return answer({"inserted": count}, f"{count_of(count, 'row')} put into {name}.", as_json=as_json)
 
 
 @whatif.command()
 @_on_a_what_if
 @click.option("--where", required=True, help="Which rows: an SQL condition; true for all of them.")
+@version_option
+@telling
 def delete(store: str, name: str, where: str, as_json: bool, version: str) -> int:
     """Deletes rows.
 
@@ -126,23 +136,21 @@ def delete(store: str, name: str, where: str, as_json: bool, version: str) -> in
     """
     with _what_if(store, version, name) as held:
         count = held.delete(where=where)
-        return answer({"deleted": count}, f"{count:,} rows deleted from {name}.", as_json=as_json)
+        return answer({"deleted": count}, f"{count_of(count, 'row')} deleted from {name}.", as_json=as_json)
 
 
 @whatif.command()
 @_on_a_what_if
 @click.option("--where", help="Which rows: an SQL condition.")
-@click.option("--columns", help="Which columns, with commas between them.")
-@click.option("--as-of", help="Show the changes made up to a commit number, a snapshot or a date (ISO 8601).")
-@click.option("--at", help="Show the table below in the state of a commit number, a snapshot or a date.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=0),
-    default=20,
-    show_default=True,
-    help="Rows to show; with --json all are printed.",
-)
-def show(store: str, name: str, limit: int, as_json: bool, version: str, **how: str | None) -> int:
+@click.option("--columns", multiple=True, help="Show only these columns; repeat, or separate by commas.")
+@click.option("--as-of", metavar="STATE", help=f"Show the changes made up to then: {STATE}.")
+@click.option("--at", metavar="STATE", help=f"Show the table below in an older state: {STATE}.")
+@_limit("Rows")
+@version_option
+@telling
+def show(
+    store: str, name: str, columns: tuple[str, ...], limit: int, as_json: bool, version: str, **how: str | None
+) -> int:
     """Shows the rows.
 
     \b
@@ -152,14 +160,13 @@ def show(store: str, name: str, limit: int, as_json: bool, version: str, **how: 
     from strandline.pages import parse_at
 
     with _what_if(store, version, name) as held:
-        columns = how["columns"].split(",") if how["columns"] else None
         as_of, at = (parse_at(held.home.pages, how[one]) for one in ("as_of", "at"))
-        rows = held.to_arrow(where=how["where"], columns=columns, as_of=as_of, at=at)
+        rows = held.to_arrow(where=how["where"], columns=names_of(columns) or None, as_of=as_of, at=at)
     if as_json:
         emit_json({"name": name, "count": len(rows), "rows": rows.to_pylist()})
         return 0
-    show_rows(rows.column_names, (tuple(row.values()) for row in rows.slice(0, limit).to_pylist()))
-    say(f"{len(rows):,} rows.")
+    show_rows(rows.column_names, (tuple(row.values()) for row in rows.slice(0, limit or None).to_pylist()))
+    say(f"{count_of(len(rows), 'row')}.")
     return 0
 
 
@@ -167,6 +174,8 @@ def show(store: str, name: str, limit: int, as_json: bool, version: str, **how: 
 @_on_a_what_if
 @writing_options
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Changes to show.")
+@version_option
+@telling
 def changes(store: str, name: str, limit: int, as_json: bool, version: str, **given: Any) -> int:
     """Shows what the what-if changes in the relation below it. Exit 0: nothing, 1: something.
 
@@ -193,9 +202,9 @@ def changes(store: str, name: str, limit: int, as_json: bool, version: str, **gi
 
 @whatif.command()
 @_on_a_what_if
-@click.option(
-    "--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Conflicts to show; with --json all."
-)
+@_limit("Conflicts")
+@version_option
+@telling
 def conflicts(store: str, name: str, limit: int, as_json: bool, version: str) -> int:
     """Shows where others changed what the what-if changed. Exit 0: nowhere, 1: somewhere.
 
@@ -208,15 +217,17 @@ def conflicts(store: str, name: str, limit: int, as_json: bool, version: str) ->
     if as_json:
         emit_json({"count": len(conflicts), "conflicts": conflicts.to_pylist()})
     else:
-        shown = conflicts.slice(0, limit)
+        shown = conflicts.slice(0, limit or None)
         show_rows(shown.column_names, (tuple(row.values()) for row in shown.to_pylist()))
-        say(f"{len(shown):,} of {len(conflicts):,} conflicts.")
+        say(f"{len(shown):,} of {count_of(len(conflicts), 'conflict')}.")
     return 1 if len(conflicts) else 0
 
 
 @whatif.command()
 @_on_a_what_if
 @_resolving
+@version_option
+@telling
 def merge(store: str, name: str, resolve: tuple[str, ...], as_json: bool, version: str) -> int:
     """Makes the changes in the relation below, in one transaction.
 
@@ -235,6 +246,8 @@ def merge(store: str, name: str, resolve: tuple[str, ...], as_json: bool, versio
 @whatif.command()
 @_on_a_what_if
 @_resolving
+@version_option
+@telling
 def rebase(store: str, name: str, resolve: tuple[str, ...], as_json: bool, version: str) -> int:
     """Settles conflicts without merging. Ours stand on the rows below as they are now, or follow them again.
 
@@ -244,14 +257,16 @@ def rebase(store: str, name: str, resolve: tuple[str, ...], as_json: bool, versi
     """
     with _what_if(store, version, name) as held, _conflicts_told(held, f"rebasing {name}", resolve) as chosen:
         count = held.rebase(resolve=chosen)
-        return answer({"settled": count}, f"{count:,} conflicts settled in {name}.", as_json=as_json)
+        return answer({"settled": count}, f"{count_of(count, 'conflict')} settled in {name}.", as_json=as_json)
 
 
 @whatif.command()
 @_on_a_what_if
-@click.option("--before", required=True, help="A commit number, a snapshot or a date (ISO 8601).")
+@click.option("--before", required=True, metavar="STATE", help=f"{STATE[:1].upper()}{STATE[1:]}.")
+@version_option
+@telling
 def purge(store: str, name: str, before: str, as_json: bool, version: str) -> int:
-    """Forgets what became invalid before a date.
+    """Forgets what became invalid before a state.
 
     \b
     Example:
@@ -261,12 +276,14 @@ def purge(store: str, name: str, before: str, as_json: bool, version: str) -> in
 
     with _what_if(store, version, name) as held:
         count = held.purge(before=parse_at(held.home.pages, before))
-        return answer({"purged": count}, f"{count:,} tuples forgotten.", as_json=as_json)
+        return answer({"purged": count}, f"{count_of(count, 'tuple')} forgotten.", as_json=as_json)
 
 
 @whatif.command()
 @_on_a_what_if
 @click.option("--with-children", is_flag=True, help="Drop what stands on it too.")
+@version_option
+@telling
 def drop(store: str, name: str, with_children: bool, as_json: bool, version: str) -> int:
     """Drops a what-if; the relation below stays as it is.
 
@@ -280,9 +297,9 @@ def drop(store: str, name: str, with_children: bool, as_json: bool, version: str
 
 
 @whatif.command("list")
-@click.argument("store", type=click.Path())
+@store_argument
 @version_option
-@json_option
+@telling
 def list_(store: str, version: str, as_json: bool) -> int:
     """Lists the what-ifs of a store.
 
