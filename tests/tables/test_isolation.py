@@ -19,7 +19,7 @@ from strandline.pages import check_store
 from strandline.storage import MemoryStorage
 from strandline.storage.retry import pause
 from strandline.store import Store, create, open, open_on
-from strandline.tables import Limits
+from strandline.tables import Limits, validation
 
 ACCOUNTS = 40
 TURNS = 2
@@ -247,6 +247,36 @@ def test_processes_that_change_different_rows_of_one_page_both_commit(shared: tu
     assert [row["id"] for row in rows(one, "log", columns=["id", "_row"])] == [0, 1, 2, 71, 70]
     numbers = one.table("t").to_arrow(columns=["_row"])["_row"].to_pylist()
     assert len(set(numbers)) == len(numbers)
+
+
+def test_a_row_that_stands_as_it_did_is_told_from_it_alone(
+    shared: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def everything(*_: object) -> None:
+        raise AssertionError("all that changed was compared")
+
+    monkeypatch.setattr(validation, "changed_rows", everything)
+    one, other = shared
+    with one.transaction() as tx:
+        tx.update("t", where="id = 5", values={"v": -5})
+        tx.insert("log", numbered(1, 70))
+        other.table("t").update(where="id = 6", values={"v": -6})
+        other.table("log").update(where="id = 1", values={"v": -1})
+    assert rows(one, "t", where="id in (5, 6)") == [{"id": 5, "v": -5}, {"id": 6, "v": -6}]
+
+
+def test_a_row_is_the_same_on_another_page_and_with_a_value_that_is_no_number() -> None:
+    storage = MemoryStorage()
+    with shop(storage, limits=TINY) as store:
+        store.create_table("t", pa.table({"id": range(16), "v": [float("nan")] * 16}), key="id")
+        one, other = two(storage)
+        with one, other:
+            with one.transaction() as tx:
+                assert len(tx.to_arrow("t", where="id = 15")) == 1
+                tx.update("t", where="id = 3", values={"v": 0.0})
+                other.table("t").insert(pa.table({"id": range(100, 108), "v": [1.0] * 8}))
+                other.table("t").delete(where="id < 3")
+            assert rows(other, "t", where="id = 3") == [{"id": 3, "v": 0.0}]
 
 
 CLASHES: list[tuple[str, Any, Any]] = [

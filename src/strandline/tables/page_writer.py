@@ -322,8 +322,8 @@ def _folded(contents: PageContents, resolved: ResolvedDelta, schema: TableSchema
 
 
 def _bulk_rows(table: pa.Table, schema: TableSchema) -> int:
-    """How many rows a bulk page should have."""
-    if len(table) <= BULK_ROWS and table.nbytes <= BULK_BYTES:
+    """How many rows a bulk page should have. No sample is encoded where so many don't even take that room in memory."""
+    if table.nbytes * min(len(table), BULK_ROWS) <= BULK_BYTES * len(table):
         return BULK_ROWS
     sample = table.slice(len(table) // 2, 16_384)
     size = len(encode_page(sample, schema)) / max(len(sample), 1)
