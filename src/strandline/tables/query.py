@@ -18,6 +18,7 @@ import pyarrow as pa
 from strandline.engine import SparkAction
 from strandline.errors import Cancelled, NotFound, SqlError
 from strandline.pages import ReadView, is_own_name
+from strandline.storage import cached_property
 from strandline.tables.page_cache import PageCache
 from strandline.tables.page_files import PageFiles, files_of_table, query_over
 from strandline.tables.scan import TableReader
@@ -59,6 +60,10 @@ class Query:
             for name in _resolved(self._tree, {*tables, *(others or {})})
         }
 
+    @cached_property
+    def _meant(self) -> set[str] | None:
+        return _names_meant(self._tree)
+
     @property
     def bytes(self) -> int:
         """The size of the relations that it names."""
@@ -92,7 +97,8 @@ class Query:
         names = own_names(self._tree, list(self._readers))
         tree = relations_called(self._tree, names)
         given = {names[name]: table for name, table in tables.items()}
-        return query_over(tree.sql(dialect="duckdb"), {names[name]: one for name, one in files.items()}, given)
+        text = tree.sql(dialect="duckdb", copy=False)
+        return query_over(text, {names[name]: one for name, one in files.items()}, given)
 
     @property
     def columns(self) -> dict[str, list[str]]:
@@ -114,13 +120,9 @@ class Query:
 
     def _columns(self, reader: QueryableRelation) -> list[str]:
         """The columns that the query can mean."""
-        from sqlglot import exp
-
         names = list(reader.shown)
-        if not _means_unnamed_columns(self._tree):
-            meant = {column.name.lower() for column in self._tree.find_all(exp.Column)}
-            meant |= {identifier.name.lower() for identifier in self._tree.find_all(exp.Identifier)}
-            names = [name for name in names if name.lower() in meant] or names[:1]
+        if self._meant is not None:
+            names = [name for name in names if name.lower() in self._meant] or names[:1]
         lower = [name.lower() for name in names]
         twins = [name for name in names if lower.count(name.lower()) > 1]
         if twins:
@@ -203,19 +205,25 @@ def _resolved(tree: Any, known: Set[str]) -> list[str]:
     return list(named)
 
 
-def _means_unnamed_columns(tree: Any) -> bool:
-    """Whether a query can mean columns that it does not name: by a star, a pattern, a pivot, a natural join, or a
-    relation's name that stands for a whole row.
+def _names_meant(tree: Any) -> set[str] | None:
+    """What columns are called that a query can mean, in lower case. None where it can mean columns that it does not
+    name: by a star, a pattern, a pivot, a natural join, or a relation's name that stands for a whole row.
     """
     from sqlglot import exp
 
-    unnamed = tree.find_all(exp.Star, exp.Columns, exp.Pivot)
-    if not all(isinstance(one.parent, exp.Count) for one in unnamed):
-        return True
-    if any(str(join.args.get("method") or "").upper() == "NATURAL" for join in tree.find_all(exp.Join)):
-        return True
-    relations = {one.alias_or_name.lower() for one in tree.find_all(exp.Table, exp.Subquery, exp.CTE)}
-    return any(column.name.lower() in relations for column in tree.find_all(exp.Column))
+    columns, named, relations = set(), set(), set()
+    for node in tree.walk():
+        if isinstance(node, (exp.Star, exp.Columns, exp.Pivot)) and not isinstance(node.parent, exp.Count):
+            return None
+        if isinstance(node, exp.Join) and str(node.args.get("method") or "").upper() == "NATURAL":
+            return None
+        if isinstance(node, (exp.Table, exp.Subquery, exp.CTE)):
+            relations.add(node.alias_or_name.lower())
+        elif isinstance(node, exp.Column):
+            columns.add(node.name.lower())
+        elif isinstance(node, exp.Identifier):
+            named.add(node.name.lower())
+    return columns | named if columns.isdisjoint(relations) else None
 
 
 def is_defined_here(table: Any) -> bool:
