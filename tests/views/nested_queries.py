@@ -193,8 +193,13 @@ def _window(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nes
 
 def _top(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:
     order = ", ".join(f"{one} {draw(st.sampled_from(['asc', 'desc']))}" for one in below.columns("a"))
-    offset = draw(st.sampled_from(["", " offset 1"]))
-    return Nested(f"select a.* from ({below.sql}) a order by {order} limit 3{offset}", below.numbers, below.texts)
+    end = f" order by {order} limit 3{draw(st.sampled_from(['', ' offset 1']))}"
+    names = ", ".join(below.columns())
+    queries = [f"select a.* from ({below.sql}) a{end}", f"(select a.* from ({below.sql}) a){end}"]
+    queries += [f"(select a.* from ({below.sql}) a{end}) order by {names} limit 2"]
+    queries += [f"(with w as ({below.sql}) select * from w a) order by {names} limit 2"]
+    queries += [f"(select a.* from ({below.sql}) a order by {order}) limit 2"]
+    return Nested(f"select * from ({draw(st.sampled_from(queries))}) z", below.numbers, below.texts)
 
 
 def _with(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nested:

@@ -136,6 +136,53 @@ def test_what_deltas_cannot_follow_is_refused_or_regenerated(sql: str, why: str)
     assert found.relations[0] == "orders"
 
 
+BEHIND = {
+    "pivot (sum(id) for customer in (1, 2))": "PIVOT",
+    "unpivot (v for n in (id))": "PIVOT",
+    "tablesample 50%": "sample",
+    "using sample 5": "sample",
+}
+
+
+@pytest.mark.parametrize("clause", BEHIND)
+@pytest.mark.parametrize(
+    "item",
+    ["orders", "(orders)", "(select * from orders)", "((from orders))", "w", "(orders join customers using (id))"],
+)
+@pytest.mark.parametrize("place", ["", "lines, ", "lines left join "])
+def test_no_clause_behind_an_item_of_from_is_passed_over(item: str, clause: str, place: str) -> None:
+    end = " on true" if place.endswith("join ") else ""
+    sql = f"with w as (from orders) select 1 as one from {place}{item} {clause}{end}"
+    if clause.startswith("using"):
+        sql = f"with w as (from orders) select 1 as one from {place}{item}{end} {clause}"
+    with pytest.raises(SqlError, match=rf"{BEHIND[clause]}.*strict=False"):
+        define("v", sql, RELATIONS)
+    assert BEHIND[clause] in define("v", sql, RELATIONS, strict=False).regenerated
+
+
+@pytest.mark.parametrize(
+    ("behind", "inside"),
+    [
+        ("(select id from orders) order by price limit 2", "select id from orders order by price limit 2"),
+        ("((select id from lines)) order by line, 1 offset 1", "select id from lines order by line, 1 offset 1"),
+        ("(select id from orders order by price) limit 2", "select id from orders order by price limit 2"),
+        (
+            "(select id from orders order by price) order by id limit 2",
+            "select id from orders order by id, price limit 2",
+        ),
+        (
+            "(select id from orders union select id from lines) order by 1 limit 2",
+            "select id from orders union select id from lines order by 1 limit 2",
+        ),
+    ],
+)
+def test_what_stands_behind_parentheses_means_what_it_means_inside(behind: str, inside: str) -> None:
+    """The definitions are equal, of the query by itself and inside others."""
+    for text in ("{}", "select count(*) as n from ({}) z", "select id from orders where id in ({})"):
+        forms = [define("v", text.format(one), RELATIONS) for one in (behind, inside)]
+        assert forms[0].fingerprint == forms[1].fingerprint
+
+
 @pytest.mark.parametrize(
     ("sql", "why"),
     [

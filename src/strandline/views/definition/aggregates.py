@@ -18,6 +18,7 @@ import pyarrow.types as pt
 
 from strandline.values import is_aggregate, no_rows, parse_duckdb
 from strandline.views.definition.accumulators import Summand, accumulators_of, average, is_summed_exactly
+from strandline.views.definition.clauses import NotMaintainable, shown_clause
 from strandline.views.definition.definition import NO_COLUMNS, Operator, sql_text
 from strandline.views.definition.query_rows import (
     AGGREGATE,
@@ -29,7 +30,7 @@ from strandline.views.definition.query_rows import (
     made_operator,
     read_by,
 )
-from strandline.views.definition.scope import NotMaintainable, column, shown_clause
+from strandline.views.definition.scope import column
 
 if TYPE_CHECKING:
     from sqlglot import exp

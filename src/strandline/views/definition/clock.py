@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from strandline.values import Condition
+from strandline.views.definition.clauses import NotMaintainable, shown_clause
 from strandline.views.definition.definition import (
     CLOCK,
     Occurrence,
@@ -28,7 +29,7 @@ from strandline.views.definition.definition import (
     sql_text,
     unqualified,
 )
-from strandline.views.definition.scope import NameScope, NotMaintainable, column, shown_clause
+from strandline.views.definition.scope import NameScope, column
 
 if TYPE_CHECKING:
     from sqlglot import exp

@@ -27,6 +27,7 @@ from strandline.changes import RESERVED
 from strandline.errors import SchemaError, SqlError
 from strandline.tables import check_key_types
 from strandline.values import conjuncts, no_rows, parse_condition, parse_expression
+from strandline.views.definition.clauses import NotMaintainable
 from strandline.views.definition.clock import joined_with_clocks
 from strandline.views.definition.definition import (
     CLOCK,
@@ -38,7 +39,7 @@ from strandline.views.definition.definition import (
     ViewDefinition,
     sql_text,
 )
-from strandline.views.definition.scope import NameScope, NotMaintainable, column
+from strandline.views.definition.scope import NameScope, column
 
 if TYPE_CHECKING:
     from sqlglot import exp

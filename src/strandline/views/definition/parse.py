@@ -19,6 +19,13 @@ import pyarrow as pa
 from strandline.errors import SqlError
 from strandline.values import conjuncts
 from strandline.views.definition.aggregates import aggregates_in, check_aggregates, grouped, windowed
+from strandline.views.definition.clauses import (
+    NotMaintainable,
+    check_select,
+    inside_parentheses,
+    items_of_from,
+    shown_clause,
+)
 from strandline.views.definition.core import check_names, selected_outputs
 from strandline.views.definition.definition import Occurrence, OutputColumn, Shape, ViewDefinition, sql_text
 from strandline.views.definition.outer_join import outer_join
@@ -27,14 +34,10 @@ from strandline.views.definition.regenerated import regenerated_definition
 from strandline.views.definition.scope import (
     JoinClause,
     NameScope,
-    NotMaintainable,
     alone,
-    check_clauses,
     column,
-    joins_in_parentheses,
     parse_query,
     scope_of,
-    shown_clause,
     spelled,
 )
 from strandline.views.definition.set_operations import (
@@ -125,7 +128,7 @@ def _defined(query: exp.Expr, names: _QueryNames) -> ViewDefinition:
     """What a query means; its own name and text are empty."""
     from sqlglot import exp
 
-    query = query.unnest()
+    query = inside_parentheses(query)
     names = _with_queries(query, names)
     if isinstance(query, exp.SetOperation):
         sides = (_defined(query.this, names), _defined(with_columns_named(query.expression), names))
@@ -169,7 +172,7 @@ class _SelectReader:
     """One SELECT, clause by clause. Expressions are kept in terms of FROM until the rows are asked for them."""
 
     def __init__(self, query: exp.Select, names: _QueryNames, around: NameScope | None = None) -> None:
-        check_clauses(query)
+        check_select(query)
         self.query = query.copy()
         self.query.set("with_", None)
         self.names = names
@@ -225,7 +228,7 @@ class _SelectReader:
         inner: dict[str, ViewDefinition] = {}
         if self.query.args.get("from_") is None:
             self.query.set("from_", exp.From(this=self._one_row()))
-        for place in _items_of_from((self.query.args["from_"], *(self.query.args.get("joins") or ()))):
+        for place in items_of_from((self.query.args["from_"], *(self.query.args.get("joins") or ()))):
             item = place.this
             made = None
             if isinstance(item, exp.Subquery):
@@ -484,16 +487,6 @@ class _SelectReader:
             made = distinct_rows(made, doing)
         made = first_rows(self.query, made, order, doing)
         return without_columns(made, [one.name for one in outputs]) if extra else made
-
-
-def _items_of_from(places: Iterable[exp.Expr]) -> Iterator[exp.Expr]:
-    """The nodes that hold an item of FROM each, those in parentheses included."""
-    for place in places:
-        grouped = joins_in_parentheses(place.this)
-        if grouped is None or grouped.parent is None:
-            yield place
-        else:
-            yield from _items_of_from((grouped.parent, *(grouped.args.get("joins") or ())))
 
 
 class _Visible(Mapping[str, Shape]):

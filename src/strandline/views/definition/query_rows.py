@@ -15,6 +15,7 @@ import pyarrow as pa
 from strandline.errors import SchemaError, SqlError
 from strandline.tables import check_key_types
 from strandline.values import no_rows, unsteady_calls
+from strandline.views.definition.clauses import NotMaintainable
 from strandline.views.definition.clock import joined_with_clocks, reads_clock
 from strandline.views.definition.core import core_definition, field_of, flattened
 from strandline.views.definition.definition import (
@@ -27,7 +28,7 @@ from strandline.views.definition.definition import (
     sql_text,
 )
 from strandline.views.definition.regenerated import computed
-from strandline.views.definition.scope import OUTSIDE, JoinClause, NameScope, NotMaintainable, column
+from strandline.views.definition.scope import OUTSIDE, JoinClause, NameScope, column
 
 if TYPE_CHECKING:
     from sqlglot import exp

@@ -14,8 +14,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from strandline.errors import NotFound, SqlError, did_you_mean, shortened
+from strandline.errors import NotFound, SqlError, did_you_mean
 from strandline.values import parse_sql
+from strandline.views.definition.clauses import (
+    NotMaintainable,
+    check_clauses,
+    clauses_inside,
+    joins_in_parentheses,
+    shown_clause,
+)
 from strandline.views.definition.definition import Occurrence, Shape
 
 if TYPE_CHECKING:
@@ -23,29 +30,8 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 80
-_REFUSED = {
-    "windows": "WINDOW: say the window where it is used",
-    "sample": "a sample: which rows it keeps is chance",
-    "locks": "FOR UPDATE: a view is only read",
-    "laterals": "LATERAL: a query for each row",
-    "pivots": "PIVOT: the columns depend on the rows",
-    "connect": "CONNECT BY: recursion",
-    "cluster": "CLUSTER BY: a view has no order",
-    "distribute": "DISTRIBUTE BY: a view has no order",
-    "sort": "SORT BY: a view has no order",
-}
 _SIDES = ("", "LEFT", "RIGHT", "FULL")
-_KNOWN = frozenset(("expressions", "from_", "joins", "where", "kind", "hint", "with_", "distinct", "group", "having"))
-_KNOWN |= {"qualify", "order", "limit", "offset"}
-
-
-class NotMaintainable(Exception):
-    """A clause that deltas can't maintain, and why."""
-
-    def __init__(self, reason: str, clause: str) -> None:
-        self.reason = reason
-        self.clause = shortened(clause, _SHOWN)
-        super().__init__(f"{reason}, in {self.clause!r}")
+_OF_JOIN = ("this", "side", "kind", "method", "on", "using")
 
 
 def parse_query(sql: str, doing: str) -> exp.Query:
@@ -60,20 +46,12 @@ def parse_query(sql: str, doing: str) -> exp.Query:
     writing = tree.find(exp.Insert, exp.Update, exp.Delete, exp.Create, exp.Drop, exp.Command, exp.Into)
     if not isinstance(tree, exp.Query) or writing is not None:
         raise SqlError(f"{sql[:_SHOWN]!r} is no query", doing=doing, hint="Give one SELECT")
-    inner = tree.unnest()
-    return inner if isinstance(inner, exp.Query) else tree
-
-
-def check_clauses(query: exp.Select) -> None:
-    """Refuses a SELECT with a clause that no delta follows."""
-    for name, value in query.args.items():
-        if value and name not in _KNOWN:
-            reason = _REFUSED.get(name, f"{name.strip('_').upper()} can't be followed")
-            raise NotMaintainable(reason, shown_clause(value[0] if isinstance(value, list) else value))
+    return clauses_inside(tree)
 
 
 def join_side(join: exp.Join) -> str:
     """LEFT, RIGHT or FULL; empty for an inner join. Other joins are refused."""
+    check_clauses(join, _OF_JOIN)
     side, kind, method = (str(join.args.get(name) or "").upper() for name in ("side", "kind", "method"))
     if kind not in ("", "INNER", "CROSS", "OUTER") or method not in ("", "NATURAL") or side not in _SIDES:
         raise NotMaintainable(f"{method or kind or side} JOIN is no inner or outer join", shown_clause(join))
@@ -86,20 +64,10 @@ def check_table(place: exp.Expr) -> exp.Table:
 
     if not isinstance(place, exp.Table) or not isinstance(place.this, exp.Identifier):
         raise NotMaintainable("FROM may only name tables, what-ifs and views", shown_clause(place))
-    for name, value in place.args.items():
-        if value and name in ("sample", "pivots", "when", "version"):
-            raise NotMaintainable(_REFUSED.get(name, f"{name.upper()} of a table"), shown_clause(place))
     alias = place.args.get("alias")
     if alias is not None and alias.args.get("columns"):
         raise NotMaintainable("columns renamed in FROM: rename them in SELECT", shown_clause(place))
     return place
-
-
-def shown_clause(tree: object) -> str:
-    """A clause as errors show it."""
-    from sqlglot import exp
-
-    return tree.sql(dialect="duckdb").strip() if isinstance(tree, exp.Expr) else str(tree)
 
 
 OUTSIDE = "outside "
@@ -227,20 +195,6 @@ class NameScope:
 def scope_of(query: exp.Select, relations: Mapping[str, Shape], empty: NameScope) -> NameScope:
     """The scope that a FROM clause and its joins make; `empty` knows those around it."""
     return _scope_of_joins(query.args["from_"].this, query.args.get("joins") or (), relations, empty)
-
-
-def joins_in_parentheses(item: exp.Expr) -> exp.Expr | None:
-    """The first table or query of joins in parentheses, which has the others; None for any other item of FROM."""
-    from sqlglot import exp
-
-    inner = item.this if isinstance(item, exp.Subquery) else item
-    while isinstance(inner, exp.Subquery) and not inner.alias and not inner.args.get("joins"):
-        inner = inner.this
-    if inner is item or not (isinstance(inner, exp.Table) or inner.args.get("joins")) or isinstance(inner, exp.Select):
-        return None
-    if item.alias:
-        raise NotMaintainable("joins in parentheses with a name: say SELECT", shown_clause(item))
-    return inner
 
 
 def _scope_of_joins(

@@ -11,21 +11,24 @@ from typing import TYPE_CHECKING
 from strandline.errors import SqlError
 from strandline.values import no_rows, unsteady_calls
 from strandline.views.definition.accumulators import ROWS, FirstRows, accumulators_of
+from strandline.views.definition.clauses import NotMaintainable, check_clauses, shown_clause
 from strandline.views.definition.definition import NO_COLUMNS, Operator, Shape, ViewDefinition
 from strandline.views.definition.query_rows import key_of, made_operator, over, with_schema
-from strandline.views.definition.scope import NotMaintainable, column, shown_clause, spelled
+from strandline.views.definition.scope import column, spelled
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
 Sides = tuple[ViewDefinition, ViewDefinition]
 UNION_ALL = "UNION ALL"
+_KNOWN = ("with_", "this", "expression", "distinct", "order", "limit", "offset")
 
 
 def combined(query: exp.SetOperation, sides: Sides, doing: str) -> ViewDefinition:
     """What UNION, EXCEPT or INTERSECT makes of two definitions, with its ORDER BY and LIMIT."""
     if query.args.get("by_name"):
         raise NotMaintainable("BY NAME: order the columns instead", shown_clause(query))
+    check_clauses(query, _KNOWN)
     kind = query.key.upper()
     counts = [len(one.schema) for one in sides]
     if counts[0] != counts[1]:

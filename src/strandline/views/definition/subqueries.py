@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from strandline.views.definition.aggregates import aggregates_in, grouped, steady_aggregate, windows_in
+from strandline.views.definition.clauses import NotMaintainable, inside_parentheses, shown_clause
 from strandline.views.definition.clock import reads_clock
 from strandline.views.definition.definition import NO_COLUMNS, Operator, OutputColumn, ViewDefinition, sql_text
 from strandline.views.definition.query_rows import (
@@ -28,7 +29,7 @@ from strandline.views.definition.query_rows import (
     columns_in,
     made_operator,
 )
-from strandline.views.definition.scope import OUTSIDE, NotMaintainable, column, shown_clause
+from strandline.views.definition.scope import OUTSIDE, column
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -63,7 +64,9 @@ class Subquery:
     def query(self) -> exp.Query:
         from sqlglot import exp
 
-        inner: exp.Query = (self.node.args["query"] if isinstance(self.node, exp.In) else self.node.this).unnest()
+        inner = inside_parentheses(self.node.args["query"] if isinstance(self.node, exp.In) else self.node.this)
+        if not isinstance(inner, exp.Query):
+            raise NotMaintainable("clauses behind a query in parentheses", shown_clause(self.node))
         return inner
 
 
