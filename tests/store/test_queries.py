@@ -46,6 +46,12 @@ FORMS = (
     "select (select count(*) from {t}) as n, (select sum(id) from {twin}) as s",
     "with {twin} as (select {c} from {t}) select count(*) as n from {t}",
     "select {c} from {t} where id not in (select {twin}.id from {twin})",
+    "select {c}, #1 as first from {t}",
+    "select {c} from {t} where #1 > 1 order by #2",
+    "select {c} from {t} as r({c})",
+    "select r.{c} from ({t}) as r({c})",
+    "select {c}, {d} from {t} as r({d}, {c}, other)",
+    "select r.{c} from {t} as r({c}) join {u} as s on r.{c} = s.id",
 )
 TWINS = {"a": A.slice(1, 2), "b": B.slice(2, 1)}
 """Rows of tables and what-ifs whose names differ in case alone from these."""

@@ -207,7 +207,8 @@ def _resolved(tree: Any, known: Set[str]) -> list[str]:
 
 def _names_meant(tree: Any) -> set[str] | None:
     """What columns are called that a query can mean, in lower case. None where it can mean columns that it does not
-    name: by a star, a pattern, a pivot, a natural join, or a relation's name that stands for a whole row.
+    name: by a star, a pattern, a pivot, a natural join, a place (`#1`, or other names for a relation's first columns,
+    as in `orders AS o(no)`), or a relation's name that stands for a whole row.
     """
     from sqlglot import exp
 
@@ -217,6 +218,8 @@ def _names_meant(tree: Any) -> set[str] | None:
             return None
         if isinstance(node, exp.Join) and str(node.args.get("method") or "").upper() == "NATURAL":
             return None
+        if isinstance(node, exp.PositionalColumn) or (node.args.get("columns") and _names_a_relation(node)):
+            return None
         if isinstance(node, (exp.Table, exp.Subquery, exp.CTE)):
             relations.add(node.alias_or_name.lower())
         elif isinstance(node, exp.Column):
@@ -224,6 +227,12 @@ def _names_meant(tree: Any) -> set[str] | None:
         elif isinstance(node, exp.Identifier):
             named.add(node.name.lower())
     return columns | named if columns.isdisjoint(relations) else None
+
+
+def _names_a_relation(node: Any) -> bool:
+    from sqlglot import exp
+
+    return isinstance(node, exp.TableAlias) and not isinstance(node.parent, exp.CTE)
 
 
 def is_defined_here(table: Any) -> bool:
