@@ -12,9 +12,10 @@ import duckdb
 import pyarrow as pa
 import pytest
 from tests.interrupts import press_after
+from tests.storage.test_threads import Interrupt
 
 from strandline.engine import PerThread, kernel_duckdb, sandboxed_duckdb, thread_sandbox
-from strandline.storage import hand_over
+from strandline.storage import handed_over
 
 ROWS = pa.table({"id": [1, 2]})
 
@@ -61,7 +62,7 @@ def test_a_thread_keeps_its_sandboxes_which_read_one_folder_each(tmp_path: Path)
             with pytest.raises(duckdb.Error, match="disabled by configuration"):
                 connection.execute(f"SELECT a FROM read_csv('{other}/rows.csv')")
     assert thread_sandbox() is thread_sandbox()
-    assert hand_over(thread_sandbox).result() is not thread_sandbox()
+    assert handed_over(thread_sandbox) is not thread_sandbox()
 
 
 def test_a_kernel_keeps_to_its_memory_and_reads_files(tmp_path: Path) -> None:
@@ -132,6 +133,26 @@ def test_an_interrupt_is_one_wherever_it_falls() -> None:
         with pytest.raises(KeyboardInterrupt):
             press_after(0.2, lambda: connection.query(endless))
         assert connection.query("SELECT sum(id) AS s FROM rows", {"rows": ROWS})["s"].to_pylist() == [3]
+
+
+def test_an_interrupt_at_any_line_leaves_the_connection_to_the_next_query() -> None:
+    slow = "SELECT count(*) AS n FROM range(3000) a(i), range(3000) b(j) WHERE i * j = -1"
+
+    with sandboxed_duckdb(threads=1) as connection:
+
+        def ends(at: int) -> bool:
+            try:
+                with Interrupt(at):
+                    connection.query(slow)
+            except KeyboardInterrupt:
+                return False
+            return True
+
+        at = 0
+        while not ends(at):
+            assert connection.query("SELECT sum(id) AS s FROM rows", {"rows": ROWS})["s"].to_pylist() == [3], at
+            at += 1
+        assert at > 10
 
 
 def test_what_a_user_writes_is_no_interrupt() -> None:

@@ -12,7 +12,7 @@ from tests.pages.toy import Clock, all_rows, assert_sound, created, domain_of, o
 from strandline.errors import AlreadyExists, InputError, InUse, NotFound, SnapshotExpired, StrandlineError
 from strandline.pages import Draft, Mode, ReadView
 from strandline.pages.batch_queue import PendingCommit
-from strandline.storage import LocalStorage, MemoryStorage, hand_over
+from strandline.storage import LocalStorage, MemoryStorage, handed_over
 
 
 def test_a_commit_is_seen_after_reopening() -> None:
@@ -375,7 +375,7 @@ def test_a_commit_that_takes_long_does_not_keep_its_process_from_living() -> Non
         with store.version().exclusive.held():  # as a commit does while it writes
             for _ in range(5):
                 clock.time += store.context.environment.patience * 0.6
-                hand_over(store.beat).result()
+                handed_over(store.beat)
                 other.beat()
         put(store.version(), "t", a=2)
         assert all_rows(other.version().refresh()) == {"t": {"a": 2}}

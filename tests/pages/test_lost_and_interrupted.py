@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -169,6 +169,51 @@ def test_an_interrupt_in_the_queue_takes_the_transaction_out_of_it() -> None:
         thread.join()
         assert all_rows(main.view())["t"] == {"a": 1, "b": 0}
         put(main, "t", b=2)
+    assert_sound(storage)
+
+
+def test_an_interrupt_while_another_thread_commits_for_it_comes_when_the_outcome_is_known() -> None:
+    storage, here = MemoryStorage(), threading.main_thread().ident or 0
+    with created(storage) as store:
+        main = store.version()
+        put(main, "t", a=0, b=0, c=0)
+        queue, looked = main.committer.queue, threading.Event()
+        inside, taken = threading.Event(), threading.Event()
+
+        def is_seeing_out() -> bool:
+            frame = sys._current_frames()[here].f_back
+            while frame is not None and frame.f_code.co_name != "see_out":
+                frame = frame.f_back
+            return frame is not None
+
+        class Slow(ToyInstaller):
+            def install(self, edit: TableEdit, changes: Sequence[object]) -> None:  # type: ignore[override]
+                if not inside.is_set():
+                    inside.set()
+                    while len(queue._queue) < 2:
+                        looked.wait(0.001)
+                elif not taken.is_set():
+                    taken.set()
+                    while not is_seeing_out() and not looked.wait(0.001):
+                        pass
+                super().install(edit, changes)  # type: ignore[arg-type]
+
+        store.context.installer = Slow()
+        first = threading.Thread(target=lambda: put(main, "t", a=1))
+        first.start()
+        inside.wait()
+        leader = threading.Thread(target=lambda: put(main, "t", b=1))
+        leader.start()
+        while not queue._queue:
+            looked.wait(0.001)
+        with interrupted_when(taken.is_set):
+            put(main, "t", c=1)
+        seen = all_rows(main.refresh_if_idle())["t"]
+        looked.set()
+        for thread in (first, leader):
+            thread.join()
+        assert seen == all_rows(main.view())["t"] == {"a": 1, "b": 1, "c": 1}
+        put(main, "t", c=2)
     assert_sound(storage)
 
 

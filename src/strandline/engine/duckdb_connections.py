@@ -28,7 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from strandline.storage import hand_over, import_whole
+from strandline.storage import handed_over, import_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,13 +82,7 @@ class DuckdbConnection:
         """The result of one query, which sees these tables beside what the connection has."""
         if threading.current_thread() is not threading.main_thread():
             return self._query(sql, tables or {})
-        task = hand_over(partial(self._query, sql, tables or {}))
-        try:
-            return task.result()
-        except KeyboardInterrupt:
-            self._inner.interrupt()
-            task.wait()
-            raise
+        return handed_over(partial(self._query, sql, tables or {}), stop=self._inner.interrupt)
 
     def _query(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
         with self.seeing(tables):

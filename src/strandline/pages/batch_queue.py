@@ -115,6 +115,16 @@ class BatchQueue:
                 self._call_next()
             return queued
 
+    def see_out(self, pending: PendingCommit, limit: float) -> None:
+        """Wait, at most `limit` seconds, for the thread that commits this one already, though its own was interrupted:
+        else who looks then finds the old state, takes the transaction for undone, and it appears after all.
+        """
+        end = time.monotonic() + limit
+        while not pending.done and not pending.called.wait(min(LOOK, max(0.0, end - time.monotonic()))):
+            leader = self._leader
+            if leader is None or not leader.is_alive() or time.monotonic() >= end:
+                return
+
     def _call_next(self) -> None:
         """The first in the queue is called to lead; the caller holds the mutex."""
         self._leader = None

@@ -74,12 +74,14 @@ class Committer:
         """Make a transaction visible, together with whatever else is queued."""
         self._context.membership.refuse_inherited()
         self.clear_lost()
-        pending = PendingCommit(transaction)
+        pending, limit = PendingCommit(transaction), self._context.environment.lock_limit
+        interrupted = False
         try:
-            self.queue.join(pending, self._context.environment.lock_limit)
+            self.queue.join(pending, limit)
             if pending.batch:
                 self.lead(pending.batch)
         except BaseException as error:
+            interrupted = not isinstance(error, Exception)
             if not all(other.done for other in pending.batch):
                 _fail(pending.batch, error)
                 self._finish(pending.batch)
@@ -91,6 +93,8 @@ class Committer:
         finally:
             if completed(lambda: self.queue.leave(pending)):
                 self.abort(transaction)
+            elif interrupted:
+                self.queue.see_out(pending, limit)
         failure, pending.error = pending.error, None
         try:
             if failure is not None:

@@ -26,6 +26,9 @@ THREADS = 12
 LOOK = 1.0
 """Seconds after which a waiting thread looks again."""
 
+STOP_AGAIN = 0.02
+"""Seconds after which work that is to stop is told so again."""
+
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -139,9 +142,13 @@ class Task(Generic[_Result]):
             raise self._error
         return self._results[0]
 
+    def ended(self, limit: float) -> bool:
+        """Whether it has ended; waits for that at most `limit` seconds."""
+        return self._ended.wait(limit)
+
     def wait(self) -> None:
         """Until it has ended."""
-        while not self._ended.wait(LOOK):
+        while not self.ended(LOOK):
             pass  # it waits for a disk or a network, or computes, and waits for nobody here
 
     def call_off(self) -> bool:
@@ -246,11 +253,21 @@ def together(work: Callable[[_Item], None], items: Sequence[_Item]) -> None:
         task.result()
 
 
-def hand_over(work: Callable[[], _Result]) -> Task[_Result]:
-    """Have something done by another thread, where no interrupt comes."""
+def handed_over(work: Callable[[], _Result], stop: Callable[[], object] | None = None) -> _Result:
+    """What work gives that is done by another thread, where no interrupt comes.
+
+    An interrupt here leaves the work to that thread, or, with `stop`, which makes it come to its end, waits until
+    nothing of it is being done.
+    """
     task = Task(work)
-    _the_pool().tasks.put(task)
-    return task
+    try:
+        _the_pool().tasks.put(task)
+        return task.result()
+    except KeyboardInterrupt:
+        # An interrupt may come before the work has got to where `stop` is heeded.
+        while stop is not None and not task.call_off() and not task.ended(STOP_AGAIN):
+            stop()
+        raise
 
 
 _whole: set[str] = set()
@@ -264,5 +281,5 @@ def import_whole(*modules: str) -> None:
     """
     missing = [name for name in modules if name not in _whole]
     if missing and threading.current_thread() is threading.main_thread():
-        hand_over(lambda: [importlib.import_module(name) for name in missing]).result()
+        handed_over(lambda: [importlib.import_module(name) for name in missing])
         _whole.update(missing)
