@@ -141,6 +141,28 @@ def taken_back(store: Store) -> Iterator[TableTransaction]:
         tx.abort()
 
 
+NANOSECONDS = [pa.time64("ns"), pa.timestamp("ns"), pa.timestamp("ns", "UTC"), pa.duration("ns")]
+
+
+@given(
+    st.sampled_from(NANOSECONDS),
+    st.sampled_from([lambda kind: kind, pa.list_, lambda kind: pa.struct([("x", kind)])]),
+    st.integers(0, 86_399_999_999_999),
+)
+def test_a_value_of_arrow_keeps_every_nanosecond(kind: pa.DataType, around: Any, count: int) -> None:
+    whole, nested = pa.array([count]).cast(kind), around(kind)
+    if pa.types.is_list(nested):
+        whole = pa.ListArray.from_arrays([0, 1], whole)
+    elif pa.types.is_struct(nested):
+        whole = pa.StructArray.from_arrays([whole], ["x"])
+    with shop() as store:
+        table = store.create_table("t", pa.table({"k": [1], "v": pa.nulls(1, nested)}), key="k")
+        table.update(values={"v": whole[0]})
+        table.add_column("added", nested, default=whole[0])
+        made = table.to_arrow()
+        assert made.column("v").combine_chunks() == made.column("added").combine_chunks() == whole
+
+
 @pytest.mark.parametrize("text", ["1.5", "2020-01-01 00:00:00.0005"])
 def test_text_is_not_rounded_to_the_type_of_its_column(store: Store, text: str) -> None:
     for name in TYPES:

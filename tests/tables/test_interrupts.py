@@ -5,7 +5,8 @@ from __future__ import annotations
 import linecache
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.tables.properties import given
 from tests.tables.shop import numbered, rows, shop
 
 from strandline.changes import difference
-from strandline.errors import Cancelled, KeysError, StoreError
+from strandline.errors import Cancelled, KeysError, StoreError, StrandlineError
 from strandline.store import Store
 from strandline.tables import Limits, TableTransaction
 
@@ -167,6 +168,73 @@ def test_a_verb_that_is_refused_has_done_nothing() -> None:
             tx.apply("t", changes)
         tx.commit()
         assert contents(store) == before
+
+
+def _hiding(store: Store, stream: pa.RecordBatchReader) -> None:
+    with store.transaction() as tx:
+        tx.delete("t")
+        with suppress(OSError):
+            tx.insert("heap", stream)
+
+
+def test_a_block_that_hides_what_ended_its_transaction_is_told_that_nothing_was_done() -> None:
+    def broken_off() -> Iterator[pa.RecordBatch]:
+        yield numbered(1, 50).to_batches()[0]
+        raise OSError("the source is gone")
+
+    stream = pa.RecordBatchReader.from_batches(numbered(1).schema, broken_off())
+    with shop() as store:
+        filled(store)
+        before = contents(store)
+        with pytest.raises(StoreError, match=r"nothing of the transaction was done: .* the source is gone"):
+            _hiding(store, stream)
+        with store.transaction() as tx:
+            tx.delete("t")
+            tx.abort()
+        assert contents(store) == before
+
+
+REFUSED: dict[str, Verb] = {
+    "create, one key twice": lambda tx: tx.create_table("new", pa.table({"a": [1, 1]}), key="a"),
+    "create, a null key": lambda tx: tx.create_table("new", pa.table({"a": [1, None]}), key="a"),
+    "create, no value": lambda tx: tx.create_table("new", pa.table({"a": [1, None]}), not_null=["a"]),
+    "create, no file": lambda tx: tx.create_table("new", "nowhere.csv"),
+    "create, values of two types": lambda tx: tx.create_table("new", [{"a": 1}, {"a": "x"}]),
+    "create, no null can be": lambda tx: tx.create_table("new", [{"a": 1, "b": None}], not_null=["b"]),
+    "create, taken": lambda tx: tx.create_table("t", numbered(1)),
+    "rename, taken": lambda tx: tx.rename_table("heap", "t"),
+    "rename column, taken": lambda tx: tx.rename_column("t", "v", "id"),
+    "add column, no value": lambda tx: tx.add_column("t", "w", "int8", default=300),
+    "widen, narrower": lambda tx: tx.widen_column("t", "v", "int8"),
+    "insert, there": lambda tx: tx.insert("t", numbered(1, 15)),
+    "insert, twice": lambda tx: tx.insert("t", pa.concat_tables([numbered(1, 900)] * 2)),
+    "upsert, twice": lambda tx: tx.upsert("t", pa.concat_tables([numbered(1, 900)] * 2)),
+    "overwrite, twice": lambda tx: tx.overwrite("t", pa.concat_tables([numbered(1, 900)] * 2)),
+    "update, one key": lambda tx: tx.update("t", where="id > 10", set={"id": "7"}),
+    "update, no value": lambda tx: tx.update("t", where="id = 15", set={"v": "CAST('x' || v AS BIGINT)"}),
+    "drop, not there": lambda tx: tx.drop_table("nowhere"),
+}
+
+
+@settings(max_examples=examples(30))
+@given(st.lists(st.sampled_from([*sorted(VERBS), *sorted(REFUSED)]), min_size=1, max_size=6, unique=True))
+def test_what_is_refused_is_as_if_it_had_not_been_asked(program: list[str]) -> None:
+    def done(*, refused: bool) -> tuple[list[str], dict[str, Any]]:
+        reasons = []
+        with shop(limits=TINY) as store:
+            filled(store)
+            with store.transaction() as tx:
+                for name in program:
+                    if name in VERBS:
+                        VERBS[name](tx)
+                    elif refused:
+                        with pytest.raises(StrandlineError) as error:
+                            REFUSED[name](tx)
+                        reasons.append(str(error.value))
+                        assert tx.has_table("new") == ("create" in program[: program.index(name)]), name
+            return reasons, contents(store)
+
+    assert done(refused=True)[1] == done(refused=False)[1]
 
 
 def test_ctrl_c_while_sql_is_evaluated_is_an_interrupt() -> None:

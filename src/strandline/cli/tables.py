@@ -192,7 +192,7 @@ def _typed(text: str, name: str, kind: str) -> Any:
     from strandline.relations import arrow_type
     from strandline.values import convert_text
 
-    return convert_text(pa.array([text]), arrow_type(kind), name)[0].as_py()
+    return convert_text(pa.array([text]), arrow_type(kind), name)[0]
 
 
 def _values(key: tuple[str, ...], table: Any) -> list[Any]:

@@ -216,6 +216,11 @@ class Transaction:
         self.catalog.append(CatalogChange("create", domain, name, record))
         return domain
 
+    def withdraw_domain(self, domain: TableId) -> None:
+        """Forget a table that `create_domain` has made last."""
+        assert self.catalog[-1].domain == domain
+        self.catalog.pop()
+
     def drop_domain(self, domain: TableId, name: str) -> None:
         """Drop a table with everything on its pages; takes X on it."""
         self.lock_name(name, Mode.X)

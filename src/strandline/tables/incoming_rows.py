@@ -151,7 +151,7 @@ def _from_dictionaries(rows: Sequence[Any], schema: pa.Schema | None) -> pa.Tabl
         )
     names = list(dict.fromkeys(name for row in rows for name in row))
     if schema is None:
-        return pa.Table.from_pylist([{name: row.get(name) for name in names} for row in rows])
+        return pa.table({name: _of_one_type([row.get(name) for row in rows], name) for name in names})
     known = pa.schema([pa.field(f.name, f.type) for f in schema if f.name in names or not names])
     if unknown := [name for name in names if name not in schema.names]:
         raise SchemaError(
@@ -162,6 +162,18 @@ def _from_dictionaries(rows: Sequence[Any], schema: pa.Schema | None) -> pa.Tabl
     return pa.Table.from_arrays(arrays, schema=known)
 
 
+def _of_one_type(values: Sequence[Any], name: str) -> pa.Array:
+    try:
+        return pa.array(values)
+    except _UNFIT as error:
+        raise SchemaError(
+            f"the values of column {name!r} are of no one type: {error}",
+            doing="reading rows",
+            hint="Give values of one type, or an Arrow table",
+        ) from None
+
+
+_UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, UnicodeError)
 _CUT = (int, float, Decimal, dt.date, dt.time, dt.timedelta, np.number, np.datetime64, np.timedelta64)
 """Python values that Arrow cuts to what a type holds: it drops fractions, and what is finer than a unit of time."""
 
@@ -174,7 +186,7 @@ def exact_array(values: Sequence[Any], field: pa.Field, doing: str, shape: str =
             if not is_held(value, kept):
                 raise pa.ArrowInvalid(f"{value!r} would become {kept!r}")
         return held
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, UnicodeError) as error:
+    except _UNFIT as error:
         listed = f"\nthe table: {shape}" if shape else ""
         raise SchemaError(
             f"a value does not fit column {field.name!r} of {field.type}: {error}{listed}", doing=doing

@@ -82,6 +82,11 @@ class OpenTables:
         self._tables[name] = pending = PendingWrites(name, table_id, schema, created=True)
         return pending
 
+    def withdraw(self, pending: PendingWrites) -> None:
+        """A table that was created last is not, since its rows are refused."""
+        self.inner.withdraw_domain(pending.table_id)
+        del self._tables[pending.name]
+
     def claim(self, name: str) -> None:
         """Keep others from giving a name to a table, or from looking for one, before this transaction ends."""
         self.inner.lock_name(name, Mode.X)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def literal(value: Any, field: pa.Field, doing: str) -> pa.Array:
     """One value in the type of a column."""
     if isinstance(value, pa.Scalar):
-        return convert(pa.array([value.as_py()], value.type), field.type, field.name)
+        return convert(pa.repeat(value, 1), field.type, field.name)
     return exact_array([value], field, doing)
 
 

@@ -123,6 +123,10 @@ def new_table_schema(schema: pa.Schema, key: Sequence[str] = (), not_null: Seque
     for name in not_null:
         if name not in schema.names:
             raise no_column(name, schema.names)
+        if pt.is_null(schema.field(name).type):
+            raise SchemaError(
+                f"column {name!r} must not be null and holds nulls alone", doing=doing, hint="Give it a type and values"
+            )
     if key:
         check_key(schema, key)
     columns = tuple(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import pyarrow as pa
 
 from strandline.changes import Changes, ChangeSet, difference
-from strandline.errors import EngineError, InputError, InUse, StorageError, StrandlineError
+from strandline.errors import EngineError, InputError, InUse, StorageError, StoreError, StrandlineError
 from strandline.pages import CommitNumber, Mode, ReadView, Transaction, Version, refuse_own_name
 from strandline.relations import arrow_type, names_of
 from strandline.tables.bulk_pages import WriteMode
@@ -58,6 +58,7 @@ def _whole(verb: Callable[Concatenate[TableTransaction, P], R]) -> Callable[Conc
         except BaseException as error:
             refused = isinstance(error, StrandlineError) and not isinstance(error, (StorageError, EngineError))
             if not refused and not self.ended:
+                self._given_up = f"{type(error).__name__}: {error}".removesuffix(": ")
                 self.abort()
             raise
 
@@ -78,6 +79,8 @@ class TableTransaction:
         self._large = LargeWrites(self._tables, session, runner)
         self.reader = self._tables.reader
         self.dropped_snapshots = inner.dropped_snapshots
+        self._given_up = ""
+        """Why, if a verb that was broken off has ended it."""
 
     # Tables
 
@@ -106,9 +109,13 @@ class TableTransaction:
         if self.has_table(name):
             raise _taken_name(name, "table", doing)
         pending = self._tables.create(name, schema)
-        if source.rows is None:
-            return self._large.create(pending, source, doing)
-        load(pending, in_order(fitted(source.rows, schema, doing), schema, doing), self._tables.page_io())
+        try:
+            if source.rows is None:
+                return self._large.create(pending, source, doing)
+            load(pending, in_order(fitted(source.rows, schema, doing), schema, doing), self._tables.page_io())
+        except StrandlineError:
+            self._tables.withdraw(pending)
+            raise
         return len(source.rows)
 
     @_whole
@@ -370,6 +377,12 @@ class TableTransaction:
     ) -> None:
         _entered()[:] = [other for other in _entered() if other() is not self]
         if self._inner.ended:
+            if kind is None and self._given_up:
+                raise StoreError(
+                    f"nothing of the transaction was done: what failed in it had ended it ({self._given_up})",
+                    doing="leaving the block of a transaction",
+                    hint="Let that error leave the block, and begin another transaction",
+                )
             return
         if kind is None:
             self.commit()

@@ -456,7 +456,7 @@ def _narrowed(column: pa.ChunkedArray, kind: pa.DataType | None) -> tuple[pa.Chu
 
 def _held(value: pa.Scalar, kind: pa.DataType) -> pa.Array:
     try:
-        return pa.array([value.as_py()], value.type).cast(kind)
+        return pa.repeat(value, 1).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return pa.nulls(1, kind)
 
