@@ -187,7 +187,7 @@ def test_an_interrupt_while_another_thread_commits_for_it_comes_when_the_outcome
             return frame is not None
 
         class Slow(ToyInstaller):
-            def install(self, edit: TableEdit, changes: Sequence[object]) -> None:  # type: ignore[override]
+            def install(self, edit: TableEdit, changes: Sequence[object]) -> None:
                 if not inside.is_set():
                     inside.set()
                     while len(queue._queue) < 2:
@@ -196,7 +196,7 @@ def test_an_interrupt_while_another_thread_commits_for_it_comes_when_the_outcome
                     taken.set()
                     while not is_seeing_out() and not looked.wait(0.001):
                         pass
-                super().install(edit, changes)  # type: ignore[arg-type]
+                super().install(edit, changes)
 
         store.context.installer = Slow()
         first = threading.Thread(target=lambda: put(main, "t", a=1))

@@ -111,14 +111,29 @@ def test_an_interrupt_at_any_line_leaves_nothing_running() -> None:
     assert at > 20
 
 
-def test_an_interrupt_leaves_no_package_half_imported(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "use",
+    [
+        'store.table("t").update(where="id = 1", set={"x": "x + 1"})',
+        'store.query("SELECT x FROM t")',
+        'store.view("v", "SELECT id, x FROM t")',
+        'sl.diff(store.table("t"), EIGHT, key="id", where="x > 0")',
+    ],
+)
+def test_an_interrupt_leaves_no_package_half_imported(use: str, tmp_path: Path) -> None:
     code = """
         import os, signal, sys, time
+        import pyarrow as pa
         import strandline as sl
+
+        EIGHT = pa.table({"id": [1], "x": [8]})
+
+        pressing = ["sqlglot.dialects", "sqlglot.schema", "sqlglot.dialects.duckdb"]
 
         class Presses:
             def find_spec(self, name, path=None, target=None):
-                if name in ("sqlglot.dialects", "sqlglot.dialects.duckdb"):
+                if name in pressing:
+                    pressing.remove(name)
                     os.kill(os.getpid(), signal.SIGINT)
                     time.sleep(0.2)
 
@@ -126,19 +141,22 @@ def test_an_interrupt_leaves_no_package_half_imported(tmp_path: Path) -> None:
         store.create_table("t", [{"id": 1, "x": 1}], key="id")
         sys.meta_path.insert(0, Presses())
         pressed = 0
-        for _ in range(2):
+        for _ in range(3):
             try:
-                store.table("t").update(where="id = 1", set={"x": "x + 1"})
+                USE
                 time.sleep(0.5)
             except KeyboardInterrupt:
                 pressed += 1
         assert pressed
         sys.meta_path.pop(0)
         assert store.table("t").update(where="id = 1", set={"x": "7"}) == 1
-        assert store.table("t").to_arrow().to_pylist() == [{"id": 1, "x": 7}]
+        assert store.query("SELECT * FROM t").to_pylist() == [{"id": 1, "x": 7}]
+        assert len(sl.diff(store.table("t"), EIGHT, key="id", where="x > 0").to_arrow()) == 1
+        assert store.view("w", "SELECT id FROM t").to_arrow().to_pylist() == [{"id": 1}]
         store.close()
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "store")], check=True, timeout=120)
+    script = textwrap.dedent(code).replace("USE", use)
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "store")], check=True, timeout=120)
 
 
 class Slow:

@@ -83,9 +83,9 @@ def translated(tree: Any, dialect: str, *, identify: bool = True) -> str:
 
 def parse_query(sql: str, doing: str, dialect: str = "duckdb") -> Any:
     """The one query of a text; what is none, or writes, is refused."""
+    trees = parse_sql(sql, doing, dialect)
     from sqlglot import exp
 
-    trees = parse_sql(sql, doing, dialect)
     if len(trees) != 1 or not isinstance(trees[0], exp.Query):
         raise SqlError("only one query, as SELECT …, can be run", doing=doing, hint="Give one SELECT")
     writing = trees[0].find(exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Drop, exp.Command, exp.Into)

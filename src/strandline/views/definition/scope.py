@@ -36,9 +36,9 @@ _OF_JOIN = ("this", "side", "kind", "method", "on", "using")
 
 def parse_query(sql: str, doing: str) -> exp.Query:
     """The one query in `sql`."""
+    trees = parse_sql(sql, doing)
     from sqlglot import exp
 
-    trees = parse_sql(sql, doing)
     if len(trees) != 1:
         why = "there are several statements" if trees else "there is no statement"
         raise SqlError(why, doing=doing, hint="Give one SELECT")
