@@ -348,3 +348,43 @@ def test_a_table_of_a_database_is_loaded_with_its_key_and_a_query_with_what_it_g
     tables = {row[0]: row[1:3] for row in shop("tables", "shop").rows}
     assert tables["whole"] == ["id", "2"]
     assert tables["late"] == ["", "1"]
+
+
+def test_two_columns_of_one_name_are_both_shown_or_refused(shop: Run) -> None:
+    twice = "select 1 as a, 2 as a, 3 as b"
+    assert shop("query", "shop", twice).out == "a\ta\tb\n1\t2\t3\n"
+    assert shop("query", "shop", twice, "--format", "csv").out == '"a","a","b"\n1,2,3\n'
+    for words in (["--json"], ["--format", "jsonl"]):
+        refused = shop("query", "shop", twice, *words)
+        assert (refused.code, "'a' is there more than once" in refused.err) == (2, True)
+
+
+def test_a_relation_of_another_kind_is_told_with_what_is_for_it(shop: Run) -> None:
+    shop("view", "create", "shop", "late", "select id from orders where id > 2")
+    shop("whatif", "new", "shop", "guess", "orders")
+    for words in (
+        "describe shop {}",
+        "history shop {} 1",
+        "export shop {} x.csv",
+        "alter shop {} --add x string",
+        "drop shop table {}",
+    ):
+        for name, kind, command in (("late", "view", "view"), ("guess", "what-if", "whatif")):
+            refused = shop(*words.format(name).split())
+            assert refused.code == 2
+            assert f"{name} is a {kind}, and no table. See strandline {command} --help" in refused.err
+
+
+def test_a_store_is_named_with_one_of_its_tables(shop: Run) -> None:
+    shop("create", "other")
+    assert shop("load", "other", "orders", "shop#orders", "--json").json["rows"] == 3
+    assert shop("load", "other", "before", "shop#orders@monday", "--key", "id", "--json").json["rows"] == 3
+    assert shop("diff", "shop#orders@monday", "other#before", "--key", "id").code == 0
+    for words in ("diff shop other --key id", "load other more shop"):
+        refused = shop(*words.split())
+        assert (refused.code, "there is a store at shop: say which" in refused.err.lower()) == (2, True)
+
+
+def test_a_copy_that_is_not_there_is_told_with_those_that_are(shop: Run) -> None:
+    shop("replicate", "shop", "orders", "sqlite:///c.db#here")
+    assert "The copies are here" in shop("refresh", "shop", "orders").err

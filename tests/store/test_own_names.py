@@ -95,3 +95,51 @@ def test_a_restored_branch_has_tables_whose_names_begin_with_a_line(store: Store
     store.dump(str(tmp_path / "dumps"))
     sl.restore(str(tmp_path / "dumps"), store.url, branch="x")
     assert store.version("x").tables() == ["_mine", "t"]
+
+
+def test_what_strandline_keeps_is_neither_written_nor_dropped_by_users(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = store.view("cheap", "select id from t", maintain="eager").replicate(f"sqlite:///{tmp_path}/c.db#c")
+    store.view("later", "select v from t", maintain="deferred").replicate(f"sqlite:///{tmp_path}/c.db#d")
+    store.table("t").what_if("w").delete()
+    store.table("t").insert([{"id": 2, "v": 0}])
+    kept = [one.name for one in store.pages.view().domains() if is_own_name(one.name)]
+    pinned = [one.name for one in store.pages.snapshots()]
+    assert (len(kept), len(pinned)) == (6, 1)
+    for name in kept:
+        table = store.table(name)
+        writes: list[Callable[[], Any]] = [
+            lambda table=table: table.insert([]),  # type: ignore[misc]
+            lambda table=table: table.upsert([]),  # type: ignore[misc]
+            lambda table=table: table.update(values={"name": "x"}),  # type: ignore[misc]
+            lambda table=table: table.delete(),  # type: ignore[misc]
+            lambda table=table: table.overwrite([]),  # type: ignore[misc]
+            lambda table=table: table.add_column("x", "string"),  # type: ignore[misc]
+            lambda table=table: table.rename_column("name", "x"),  # type: ignore[misc]
+            lambda name=name: store.drop_table(name),  # type: ignore[misc]
+            lambda name=name: store.drop_table(name, cascade=True),  # type: ignore[misc]
+            lambda name=name: store.autocommit(lambda tx: tx.rename_table(name, "mine")),  # type: ignore[misc]
+        ]
+        for write in writes:
+            with pytest.raises(InputError, match="is kept for what Strandline itself makes"):
+                write()
+        refused = Command(capsys)("drop", store.url, "table", name, "--confirm")
+        assert (refused.code, refused.err.endswith("The tables are t.\n")) == (2, True)
+        assert Command(capsys)("load", store.url, name, tmp_path / "none.csv").code == 2
+    for name in pinned:
+        for drop in (store.drop_snapshot, store.demote_snapshot):
+            with pytest.raises(InputError, match="goes when that is refreshed or forgotten"):
+                drop(name)
+        assert Command(capsys)("drop", store.url, "snapshot", name, "--confirm").code == 2
+    told = Command(capsys)("whatif", "new", store.url, "y", "nowhere").err
+    told += Command(capsys)("branch", store.url, "b", "--at", "nowhere").err
+    assert "The tables are t." in told
+    assert "There are no snapshots yet" in told
+    assert copy.refresh().method == "difference"
+    assert copy.verify()
+    store.what_if("w").drop()
+    for view in store.views():
+        store.drop_view(view.name, cascade=True)
+    assert store.pages.snapshots() == []
+    assert store.check().ok

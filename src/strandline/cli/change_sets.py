@@ -28,7 +28,15 @@ from strandline.cli.output import (
     write_changes,
     writing_options,
 )
-from strandline.cli.store_access import STATE, count_of, show_rows, store_argument, tables_of, version_option
+from strandline.cli.store_access import (
+    STATE,
+    count_of,
+    show_rows,
+    show_table,
+    store_argument,
+    tables_of,
+    version_option,
+)
 
 if TYPE_CHECKING:
     from strandline.changes import Changes, Header
@@ -179,7 +187,7 @@ def show(path: str, limit: int, as_json: bool, **given: Any) -> int:
     rows = next(changes.tables(), None)
     if rows is not None and limit:
         shown = rows.slice(0, limit)
-        show_rows(shown.column_names, (tuple(row.values()) for row in shown.to_pylist()))
+        show_table(shown)
     return 0
 
 

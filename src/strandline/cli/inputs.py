@@ -58,10 +58,13 @@ def source_options(function: F) -> F:
     return function
 
 
-def source_of(source: str, given: Mapping[str, Any]) -> Any:
-    """The relation that a SOURCE names, read as `source_options` say."""
+def source_of(source: str, given: Mapping[str, Any], stack: ExitStack) -> Any:
+    """The relation that a SOURCE names, read as `source_options` say, while the stack holds it open."""
     from strandline.relations import open_relation
 
+    (side,) = open_sides((source,), stack)
+    if side is not source:
+        return side
     return open_relation(source, format=given["format_"], options=read_options(given))
 
 
@@ -90,7 +93,15 @@ def open_sides(texts: Sequence[str | None], stack: ExitStack) -> list[Any]:
     that name none are of one state.
     """
     opened: dict[str, tuple[Store, PageSnapshot]] = {}
+    for text in texts:
+        if text is not None:
+            _refuse_store(text)
     return [text if text is None or not _names_a_relation(text) else _side(text, opened, stack) for text in texts]
+
+
+def _refuse_store(text: str) -> None:
+    if os.path.isfile(os.path.join(text, "MASTER")):
+        raise click.UsageError(f"there is a store at {text}: say which of its tables, as in {text}#orders")
 
 
 def _side(text: str, opened: dict[str, tuple[Store, PageSnapshot]], stack: ExitStack) -> Any:

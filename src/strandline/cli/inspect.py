@@ -28,6 +28,7 @@ from strandline.cli.store_access import (
     iso_time,
     local_time,
     show_rows,
+    show_table,
     storage_of,
     store_argument,
     tables_of,
@@ -72,7 +73,7 @@ def query(
       strandline query shop "SELECT * FROM orders" --format jsonl | jq .qty
     """
     from strandline.pages import parse_at
-    from strandline.report import write_rows
+    from strandline.report import check_objects, write_rows
 
     takes_stdout(given, as_json=as_json)
     out, format_ = target_of(given)
@@ -85,10 +86,11 @@ def query(
             {"rows": len(rows), "out": out}, f"{count_of(len(rows), 'row')} in {place(out)}.", as_json=as_json
         )
     if as_json:
+        check_objects(rows.column_names, "printing rows as JSON")
         emit_json({"columns": rows.column_names, "rows": rows.to_pylist()})
         return 0
     shown = rows.slice(0, limit or None)
-    show_rows(rows.column_names, (tuple(row.values()) for row in shown.to_pylist()))
+    show_table(shown)
     if len(shown) < len(rows):
         say(f"{len(shown):,} of {len(rows):,} rows; --limit 0 prints all.")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import click
@@ -54,8 +55,8 @@ def load(store: str, table: str, source: str, as_json: bool, runner: str, **give
     """Loads SOURCE into TABLE, in one transaction. The table is created when it is not there.
 
     SOURCE is whatever `strandline diff` reads: files, folders or globs (Parquet, CSV, JSON lines, Arrow,
-    BOOK.xlsx#SHEET), Delta or Iceberg tables, tables of databases, whose primary key is that of a new table unless
-    another is given.
+    BOOK.xlsx#SHEET), Delta or Iceberg tables, STORE#NAME, tables of databases, whose primary key is that of a new
+    table unless another is given.
 
     \b
     Examples:
@@ -64,8 +65,8 @@ def load(store: str, table: str, source: str, as_json: bool, runner: str, **give
       strandline load shop late sqlite:///shop.db --query "select * from t where n > 5" --key id
     """
     key = names_of(given["key"])
-    with tables_of(store, given["version"]) as opened:
-        rows = source_of(source, given)
+    with tables_of(store, given["version"]) as opened, ExitStack() as stack:
+        rows = source_of(source, given, stack)
         there = table in opened.tables()
         if not there:
             key = key or getattr(rows, "primary_key", ())

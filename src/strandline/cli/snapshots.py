@@ -13,6 +13,7 @@ from strandline.cli.store_access import (
     STATE,
     also,
     check_name,
+    check_table,
     control,
     iso_time,
     local_time,
@@ -184,6 +185,9 @@ def drop(store: str, kind: str, name: str, version: str, as_json: bool, *, confi
     """
     if cascade and kind != "table":
         raise click.UsageError("--cascade is for tables")
+    if kind == "table":
+        with tables_of(store, version) as opened:
+            check_table(opened, name, f"dropping the table {name}")
     freed = _freed(store, kind, name, version)
     views, copies = _with_it(store, name, version) if cascade else ((), ())
     if confirm:
@@ -211,7 +215,7 @@ def _with_it(store: str, name: str, version: str) -> tuple[Sequence[str], Sequen
 
 def _freed(store: str, kind: str, name: str, version: str) -> int:
     """How many bytes only this one holds; an error when it is not there."""
-    from strandline.pages import space_held
+    from strandline.pages import is_own_name, space_held
 
     with control(store) as pages:
         if kind == "branch":
@@ -221,11 +225,11 @@ def _freed(store: str, kind: str, name: str, version: str) -> int:
                     "main can't be dropped", doing="dropping main", hint="Delete the store's folder instead"
                 )
         elif kind == "snapshot":
-            check_name([one.name for one in version_of(pages, version).snapshots()], name, "snapshot")
+            named = [one.name for one in version_of(pages, version).snapshots()]
+            check_name([one for one in named if not is_own_name(one)], name, "snapshot")
         else:
-            check_name(
-                sorted(one.name for one in version_of(pages, version).refresh_if_idle().domains()), name, "table"
-            )
+            named = sorted(one.name for one in version_of(pages, version).refresh_if_idle().domains())
+            check_name([one for one in named if not is_own_name(one)], name, "table")
 
     storage = storage_of(store)
     if kind == "branch":

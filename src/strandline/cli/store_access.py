@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from strandline.cli.output import draw_rows, leave_pandas_out, plain
-from strandline.errors import NotFound
+from strandline.errors import InputError, NotFound
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from strandline.pages import PageStore, Version
     from strandline.storage import Storage
     from strandline.store import Store
@@ -98,6 +100,18 @@ def check_name(names: Sequence[str], name: str, kind: str) -> None:
         raise NotFound(f"there is no {kind} {name}", doing=f"looking for the {kind} {name}", hint=hint)
 
 
+def check_table(store: Store, name: str, doing: str) -> None:
+    """Refuses a view or a what-if where a table is wanted, by saying which commands are for it."""
+    if name in store.tables():
+        return
+    what_ifs = (one.name for one in store.what_ifs())
+    for kind, names in (("view", (one.name for one in store.views())), ("what-if", what_ifs)):
+        if name in names:
+            family = kind.replace("-", "")
+            hint = f"See strandline {family} --help; strandline query … --out writes its rows"
+            raise InputError(f"{name} is a {kind}, and no table", doing=doing, hint=hint)
+
+
 def show_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
     """A table on a terminal; elsewhere lines of values separated by tabs, the names first."""
     if sys.stdout.isatty():
@@ -106,6 +120,11 @@ def show_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], title: str = 
     sys.stdout.write("\t".join(names) + "\n")
     for row in rows:
         sys.stdout.write("\t".join("" if value is None else flat(value) for value in row) + "\n")
+
+
+def show_table(rows: pa.Table) -> None:
+    """The same of an Arrow table, two of whose columns may have one name."""
+    show_rows(rows.column_names, zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 
 def local_time(seconds: float) -> str:

@@ -12,8 +12,10 @@ import click
 from strandline.cli.output import answer, emit_json, say, telling
 from strandline.cli.store_access import (
     STATE,
+    check_table,
     count_of,
     show_rows,
+    show_table,
     store_argument,
     tables_of,
     version_option,
@@ -67,6 +69,7 @@ def describe(store: str, table: str, at: str | None, version: str, as_json: bool
     from strandline.pages import parse_at
 
     with tables_of(store, version) as opened:
+        check_table(opened, table, f"describing {table}")
         facts = opened.table(table).describe(at=parse_at(opened.pages, at))
     if as_json:
         columns = [{"name": name, "type": kind, "nullable": nullable} for name, kind, nullable in facts.columns]
@@ -102,12 +105,13 @@ def history(store: str, table: str, key: tuple[str, ...], version: str, as_json:
       strandline history shop stock oslo 7
     """
     with tables_of(store, version) as opened:
+        check_table(opened, table, f"reading the history of a row of {table}")
         held = opened.table(table)
         rows = held.history(*_values(key, held))
     if as_json:
         emit_json({"table": table, "key": list(key), "states": rows.to_pylist()})
     else:
-        show_rows(rows.column_names, (tuple(row.values()) for row in rows.to_pylist()))
+        show_table(rows)
         if not len(rows):
             say(f"No snapshot of {store} has such a row, and there is none now.")
     return 0 if len(rows) else 1
@@ -137,6 +141,7 @@ def export(store: str, table: str, path: str, at: str | None, version: str, as_j
     from strandline.pages import parse_at
 
     with tables_of(store, version) as opened:
+        check_table(opened, table, f"exporting {table}")
         done = opened.table(table).export(path, at=parse_at(opened.pages, at), **how)
     return answer(asdict(done), f"{count_of(done.rows, 'row')} of {table} in {path} ({done.to}).", as_json=as_json)
 
@@ -169,6 +174,7 @@ def alter(store: str, table: str, version: str, as_json: bool, default: str | No
         raise click.UsageError("--default is what the rows hold in a column that --add adds.")
     followed: tuple[str, ...] = ()
     with tables_of(store, version) as opened:
+        check_table(opened, table, f"altering {table}")
         held = opened.table(table)
         if verb == "add":
             held.add_column(column, to, default=None if default is None else _typed(default, column, to))

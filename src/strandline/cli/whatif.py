@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -21,7 +21,16 @@ from strandline.cli.output import (
     write_changes,
     writing_options,
 )
-from strandline.cli.store_access import STATE, count_of, flat, show_rows, store_argument, tables_of, version_option
+from strandline.cli.store_access import (
+    STATE,
+    count_of,
+    flat,
+    show_rows,
+    show_table,
+    store_argument,
+    tables_of,
+    version_option,
+)
 from strandline.errors import ChangesError, InputError
 
 if TYPE_CHECKING:
@@ -116,8 +125,8 @@ def insert(store: str, name: str, source: str, upsert: bool, as_json: bool, vers
     Example:
       strandline whatif insert shop cut newcomers.csv
     """
-    with _what_if(store, version, name) as held:
-        rows = source_of(source, given)
+    with _what_if(store, version, name) as held, ExitStack() as stack:
+        rows = source_of(source, given, stack)
         count = held.upsert(rows) if upsert else held.insert(rows)
         return answer({"inserted": count}, f"{count_of(count, 'row')} put into {name}.", as_json=as_json)
 
@@ -165,7 +174,7 @@ def show(
     if as_json:
         emit_json({"name": name, "count": len(rows), "rows": rows.to_pylist()})
         return 0
-    show_rows(rows.column_names, (tuple(row.values()) for row in rows.slice(0, limit or None).to_pylist()))
+    show_table(rows.slice(0, limit or None))
     say(f"{count_of(len(rows), 'row')}.")
     return 0
 
@@ -194,8 +203,7 @@ def changes(store: str, name: str, limit: int, as_json: bool, version: str, **gi
         emit_json({**counts, "out": given["out"]})
     else:
         if not piped:
-            shown = changes.to_arrow().slice(0, limit)
-            show_rows(shown.column_names, (tuple(row.values()) for row in shown.to_pylist()))
+            show_table(changes.to_arrow().slice(0, limit))
         say(f"{summary.inserted:,} inserted, {summary.updated:,} updated, {summary.deleted:,} deleted.")
     return 1 if summary.changed else 0
 
@@ -218,7 +226,7 @@ def conflicts(store: str, name: str, limit: int, as_json: bool, version: str) ->
         emit_json({"count": len(conflicts), "conflicts": conflicts.to_pylist()})
     else:
         shown = conflicts.slice(0, limit or None)
-        show_rows(shown.column_names, (tuple(row.values()) for row in shown.to_pylist()))
+        show_table(shown)
         say(f"{len(shown):,} of {count_of(len(conflicts), 'conflict')}.")
     return 1 if len(conflicts) else 0
 

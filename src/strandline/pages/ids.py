@@ -46,12 +46,10 @@ def is_own_name(name: str) -> bool:
     return name in _OWN_NAMES or name.startswith(_OWN_PREFIXES)
 
 
-def refuse_own_name(name: str, doing: str) -> None:
-    """Refuse a user's name for something new that is kept for what we make, and drop, ourselves."""
+def refuse_own_name(name: str, doing: str, hint: str = "Take a name that begins otherwise") -> None:
+    """Refuse to a user what has a name that is kept for what we make, write and drop ourselves."""
     if is_own_name(name):
-        raise InputError(
-            f"{name!r} is kept for what Strandline itself makes", doing=doing, hint="Take a name that begins otherwise"
-        )
+        raise InputError(f"{name!r} is kept for what Strandline itself makes", doing=doing, hint=hint)
 
 
 CATALOG = TableId(0)

@@ -6,7 +6,7 @@ It says in one place what `at=` may mean: now, a snapshot's name, a commit numbe
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from strandline.errors import InputError, InUse, NotFound, SnapshotExpired, StrandlineError
 from strandline.pages.format import ChunkedList, Freed, ObjectWriter, Pointer, SnapshotRecord, Visits, snapshot_to_json
-from strandline.pages.ids import CommitNumber, TableId
+from strandline.pages.ids import CommitNumber, TableId, is_own_name
 from strandline.pages.process_registry import ProcessRegistry, read_registry, seen_by
 from strandline.pages.read_view import ReadView, State
 from strandline.pages.reclamation import freed_by_drop
@@ -290,12 +290,13 @@ def _record(version: Version, pointer: Pointer, name: str) -> SnapshotRecord:
     for record in records:
         if record.name == name:
             return record
-    known = ", ".join(record.name for record in records[-20:])
-    raise NotFound(
-        f"there is no snapshot {name}",
-        doing=f"looking for the snapshot {name}",
-        hint=f"The snapshots are {known}" if known else "There are no snapshots yet",
-    )
+    raise NotFound(f"there is no snapshot {name}", doing=f"looking for the snapshot {name}", hint=_known(records))
+
+
+def _known(records: Sequence[SnapshotRecord]) -> str:
+    """Which snapshots there are, without the store's own."""
+    names = [record.name for record in records if not is_own_name(record.name)]
+    return f"The snapshots are {', '.join(names[-SHOWN:])}" if names else "There are no snapshots yet"
 
 
 def _refuse_children(pointer: Pointer, record: SnapshotRecord) -> None:
@@ -356,17 +357,16 @@ def parse_at(version: Version, text: str | None) -> str | int | dt.datetime | No
     """
     if text is None:
         return None
-    known = [record.name for record in version.snapshots()]
-    if text in known:
+    known = version.snapshots()
+    if text in [record.name for record in known]:
         return text
     if text.isdecimal():
         return int(text)
     try:
         return dt.datetime.fromisoformat(text)
     except ValueError:
-        names = f"The snapshots are {', '.join(known[:SHOWN])}" if known else "There are no snapshots yet"
         raise NotFound(
             f"there is no snapshot {text}",
             doing=f"looking for the state {text}",
-            hint=f"{names}; a commit number or a time like 2030-01-31T12:00 will do too",
+            hint=f"{_known(known)}; a commit number or a time like 2030-01-31T12:00 will do too",
         ) from None

@@ -30,6 +30,8 @@ from strandline.storage import Mutex
 if TYPE_CHECKING:
     from strandline.pages.store import PageStore
 
+_PINNED = "A copy of a view, or a stream of changes, stands there: it goes when that is refreshed or forgotten"
+
 
 class Version:
     """Safe for many threads; one for each version that a process has open."""
@@ -104,11 +106,17 @@ class Version:
 
     def demote(self, name: str) -> PageSnapshot:
         """Make a permanent snapshot temporary."""
+        refuse_own_name(name, f"making the snapshot {name!r} temporary", _PINNED)
         return demote(self, name)
 
     def drop_snapshot(self, name: str, visits: Visits | None = None) -> int:
         """Drop a permanent snapshot; how many objects that freed."""
+        refuse_own_name(name, f"dropping the snapshot {name!r}", _PINNED)
         return drop_snapshot(self, name, visits)
+
+    def unpin_snapshot(self, name: str) -> int:
+        """The same of one that `pin_snapshot` made."""
+        return drop_snapshot(self, name)
 
     def snapshots(self) -> list[SnapshotRecord]:
         """The permanent snapshots, oldest first."""

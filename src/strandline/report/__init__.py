@@ -21,7 +21,7 @@ from strandline.report.positions import MARK, positions_by_key
 from strandline.report.run_facts import RunFacts, facts_of, summary_json
 from strandline.report.sql import sql_merge
 from strandline.report.text_report import summary_view, summary_words
-from strandline.report.values import json_lines
+from strandline.report.values import check_objects, json_lines
 from strandline.report.writers import (
     Out,
     format_of,

@@ -10,7 +10,7 @@ import base64
 import datetime
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -19,6 +19,8 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+
+from strandline.errors import SchemaError
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -107,6 +109,14 @@ def texts(column: pa.ChunkedArray) -> list[str | None]:
     values = python_values(column)
     tell = _encoder(column.type) if pt.is_nested(column.type) else text
     return [None if value is None else tell(value) for value in values]
+
+
+def check_objects(names: Sequence[str], doing: str) -> None:
+    """Refuses two columns of one name, of which a JSON object would hold the last alone."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        hint = "Name one of them otherwise (SELECT … AS other)"
+        raise SchemaError(f"the column {twice!r} is there more than once", doing=doing, hint=hint)
 
 
 def json_lines(columns: Mapping[str, pa.ChunkedArray]) -> Iterator[str]:

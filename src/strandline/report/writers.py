@@ -30,7 +30,7 @@ from strandline.report.markdown import markdown_report
 from strandline.report.positions import positions_by_key
 from strandline.report.run_facts import RunFacts, facts_of
 from strandline.report.sql import sql_merge
-from strandline.report.values import json_lines, texts
+from strandline.report.values import check_objects, json_lines, texts
 from strandline.storage import absolute, file_size, files_below, is_object_url, replacing
 from strandline.values import is_plain_text, no_rows
 
@@ -242,6 +242,7 @@ def _is_simple(type_: pa.DataType) -> bool:
 def _json_lines(tables: Iterable[pa.Table], file: BinaryIO) -> int:
     rows = 0
     for table in tables:
+        check_objects(table.column_names, "writing JSON lines")
         for start in range(0, len(table), _FLUSHED):
             part = table.slice(start, _FLUSHED)
             lines = json_lines(dict(zip(part.column_names, part.columns, strict=True)))

@@ -40,7 +40,7 @@ def export_relation(
     if to not in EXPORTS:
         raise InputError(f"{to!r} is nothing to export to", doing=doing, hint=f"Choose one of {', '.join(EXPORTS)}")
     if os.path.exists(place) and not (overwrite and (to == "delta" or os.path.isfile(place))):
-        hint = "Name another place" if overwrite or to == "iceberg" else "Name another place, or say overwrite"
+        hint = "Name another place" + ("" if overwrite or to == "iceberg" else ", or say overwrite=True (--overwrite)")
         raise InputError("something of that name is there", doing=doing, hint=hint)
     try:
         {"delta": _to_delta, "iceberg": _to_iceberg}.get(to, _to_file)(relation, place, to)

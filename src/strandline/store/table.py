@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from strandline.changes import Changes
 from strandline.errors import InputError, NotFound, StrandlineError
-from strandline.pages import ReadView
+from strandline.pages import ReadView, refuse_own_name
 from strandline.store.export import Exported, export_relation
 from strandline.store.history import TableDescription, describe_table, row_history
 from strandline.store.what_if import WhatIf, create_what_if
-from strandline.tables import ROW, TableReader, TableRelation, entered_transaction, repeatable
+from strandline.tables import (
+    NOT_USERS,
+    ROW,
+    TableReader,
+    TableRelation,
+    TableTransaction,
+    entered_transaction,
+    repeatable,
+)
 from strandline.values import ArrowRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from strandline.store.store import Store
+
+T = TypeVar("T")
 
 
 class Table(ArrowRows):
@@ -88,12 +98,12 @@ class Table(ArrowRows):
     def insert(self, rows: Any) -> int:
         """New rows; a key that is there already is an error."""
         kept = repeatable(rows)
-        return self.store.autocommit(lambda tx: tx.insert(self.name, kept))
+        return self._write(lambda tx: tx.insert(self.name, kept))
 
     def upsert(self, rows: Any) -> int:
         """Rows that replace those of the same key, or are new."""
         kept = repeatable(rows)
-        return self.store.autocommit(lambda tx: tx.upsert(self.name, kept))
+        return self._write(lambda tx: tx.upsert(self.name, kept))
 
     def update(
         self,
@@ -104,22 +114,20 @@ class Table(ArrowRows):
         params: Mapping[str, Any] | None = None,
     ) -> int:
         """Change the rows that satisfy `where`: `set` holds SQL expressions, `values` plain values. How many."""
-        return self.store.autocommit(
-            lambda tx: tx.update(self.name, where=where, set=set, values=values, params=params)
-        )
+        return self._write(lambda tx: tx.update(self.name, where=where, set=set, values=values, params=params))
 
     def delete(self, *, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
         """Delete the rows that satisfy `where`, all without one. How many."""
-        return self.store.autocommit(lambda tx: tx.delete(self.name, where=where, params=params))
+        return self._write(lambda tx: tx.delete(self.name, where=where, params=params))
 
     def apply(self, changes: Changes, *, lenient: bool = False) -> int:
         """Apply a change set: it must fit, unless `lenient`. How many rows it changes."""
-        return self.store.autocommit(lambda tx: tx.apply(self.name, changes, lenient=lenient))
+        return self._write(lambda tx: tx.apply(self.name, changes, lenient=lenient))
 
     def overwrite(self, rows: Any) -> int:
         """Make it hold exactly these rows; rows that stay keep their numbers."""
         kept = repeatable(rows)
-        return self.store.autocommit(lambda tx: tx.overwrite(self.name, kept))
+        return self._write(lambda tx: tx.overwrite(self.name, kept))
 
     def rename_column(self, old: str, new: str) -> tuple[str, ...]:
         """Give a column another name. Views that read it follow, and they and their copies keep their own columns; the
@@ -127,15 +135,16 @@ class Table(ArrowRows):
         """
         from strandline.store.renamed_columns import rename_column
 
+        refuse_own_name(self.name, f"renaming a column of {self.name}", NOT_USERS)
         return rename_column(self.store, self.name, old, new)
 
     def add_column(self, name: str, kind: pa.DataType | str, *, default: Any = None) -> None:
         """A new column at the end. Rows that are there hold `default` in it; no page is written."""
-        self.store.autocommit(lambda tx: tx.add_column(self.name, name, kind, default=default))
+        self._write(lambda tx: tx.add_column(self.name, name, kind, default=default))
 
     def widen_column(self, name: str, kind: pa.DataType | str) -> None:
         """Give a column a type that holds all its values and more; no page is written."""
-        self.store.autocommit(lambda tx: tx.widen_column(self.name, name, kind))
+        self._write(lambda tx: tx.widen_column(self.name, name, kind))
 
     def changes(self, *, since: Any, until: Any = None) -> Changes:
         """What changed in it from one state to another, or to now."""
@@ -177,6 +186,11 @@ class Table(ArrowRows):
             return f"<Table {self.name}: {error.why}>"
         keyed = f" by {', '.join(schema.key)}" if schema.key else ""
         return f"<Table {self.name}{keyed}: {rows:,} rows; {', '.join(schema.shown)}>"
+
+    def _write(self, verb: Callable[[TableTransaction], T]) -> T:
+        """A verb as a transaction of its own; what Strandline itself keeps is written by what it is about alone."""
+        refuse_own_name(self.name, f"writing to {self.name}", NOT_USERS)
+        return self.store.autocommit(verb)
 
     def _reader(self, view: ReadView) -> TableReader:
         return TableReader(view, self.store.name_at(self.name, view), self.store.cache)

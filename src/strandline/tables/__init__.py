@@ -65,6 +65,7 @@ from strandline.tables.scan import (
     reached,
     release_with,
     table_relation,
+    tables_hint,
 )
 from strandline.tables.schema import (
     COPIES,
@@ -81,6 +82,6 @@ from strandline.tables.schema import (
     is_of_views,
     widened,
 )
-from strandline.tables.transaction import TableTransaction, entered_transaction
+from strandline.tables.transaction import NOT_USERS, TableTransaction, entered_transaction
 from strandline.tables.update import Assignments, assignments, condition_of, refuse_absent, settle_counts
 from strandline.tables.validation import Footprint, TableValidator

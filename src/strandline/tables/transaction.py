@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+NOT_USERS = "It changes with the views, copies and what-ifs that it is about"
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -149,6 +151,12 @@ class TableTransaction:
     @_whole
     def drop_table(self, name: str) -> None:
         """The table with all its rows; refused while what-ifs stand on it."""
+        refuse_own_name(name, f"dropping table {name}", NOT_USERS)
+        self.drop_own_table(name)
+
+    @_whole
+    def drop_own_table(self, name: str) -> None:
+        """The same of one that users can't drop."""
         self._refuse_under_what_ifs(name)
         self._tables.drop(name)
 
@@ -168,6 +176,12 @@ class TableTransaction:
     @_whole
     def rename_table(self, old: str, new: str) -> None:
         """Give a table another name."""
+        refuse_own_name(old, f"renaming table {old}", NOT_USERS)
+        self.rename_own_table(old, new)
+
+    @_whole
+    def rename_own_table(self, old: str, new: str) -> None:
+        """The same of one that users can't rename."""
         refuse_own_name(new, f"renaming table {old}")
         self._tables.open(old)
         self._tables.claim(new)

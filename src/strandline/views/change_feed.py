@@ -129,7 +129,7 @@ class ChangeFeed:
         for record in self._host.pages.snapshots():
             if record.name.startswith(f"{PREFIX}{offset.follower}.") and record.commit < offset.position.commit:
                 try:
-                    self._host.pages.drop_snapshot(record.name)
+                    self._host.pages.unpin_snapshot(record.name)
                 except (InUse, NotFound):
                     continue
 
@@ -207,7 +207,7 @@ def forget(host: ViewHost, follower: str) -> int:
         listed = ", ".join(one.id for one in followers(host)) or "none"
         raise NotFound(f"there is no follower {follower!r}", doing="forgetting it", hint=f"The followers are: {listed}")
     for name in names:
-        host.pages.drop_snapshot(name)
+        host.pages.unpin_snapshot(name)
     return len(names)
 
 

@@ -149,7 +149,7 @@ def begin(transaction: TableTransaction, view: ReadView, cache: PageCache, defin
     else:
         write(transaction, segments)
     if view.find_domain(segments.table) is not None:
-        transaction.drop_table(segments.table)
+        transaction.drop_own_table(segments.table)
     transaction.create_own_table(segments.table, table_schema(definition), key=KEY)
     return segments
 
@@ -158,7 +158,7 @@ def end(transaction: TableTransaction, view: ReadView, name: str) -> None:
     """Give a view's difference table up."""
     transaction.delete(SEGMENTS, where="view = :view", params={"view": name})
     if view.find_domain(DIFFERENCE + name) is not None:
-        transaction.drop_table(DIFFERENCE + name)
+        transaction.drop_own_table(DIFFERENCE + name)
 
 
 def table_schema(definition: ViewDefinition) -> pa.Schema:

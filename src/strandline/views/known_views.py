@@ -120,8 +120,9 @@ class KnownViews:
         """A copy's record, or an error that says that there is none."""
         record = self.copies.get(name)
         if record is None:
-            inherited = self.all_copies.get(name)
-            hint = "Replicate a view first" if inherited is None else f"There is one of version {inherited.version!r}"
+            inherited, known = self.all_copies.get(name), ", ".join(self.copies)
+            hint = f"The copies are {known}" if known else "Replicate a view first"
+            hint = hint if inherited is None else f"There is one of version {inherited.version!r}"
             raise NotFound(f"there is no copy {name!r}", doing="opening a copy", hint=hint)
         return record
 

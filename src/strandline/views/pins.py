@@ -85,7 +85,7 @@ def let_go(host: ViewHost, copy: str) -> None:
     """Drop the pins of a copy. One that is being read stays until the next time."""
     for name in pins_of(host, copy):
         with suppress(InUse, NotFound):
-            host.pages.drop_snapshot(name)
+            host.pages.unpin_snapshot(name)
 
 
 def _name(copy: str, id_: str) -> str:

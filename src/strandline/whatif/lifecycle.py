@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from strandline.errors import Conflict, InputError, InUse, NotFound
-from strandline.pages import Mode
-from strandline.tables import TableSchema
+from strandline.pages import Mode, is_own_name
+from strandline.tables import TableSchema, tables_hint
 from strandline.whatif.catalog import (
     CATALOG,
     IDS,
@@ -19,7 +19,6 @@ from strandline.whatif.catalog import (
     children,
     define,
     definitions,
-    is_hidden,
 )
 from strandline.whatif.placement import place_type
 from strandline.whatif.transaction import WhatIfHost, WhatIfTransaction, commit_of, refuse_name, run_transaction
@@ -97,7 +96,7 @@ def drop(home: WhatIfHost, name: str, *, with_children: bool = False) -> list[st
         if deeper and not with_children:
             raise refuse_children(name, deeper, f"dropping {name}")
         for dropped in (*reversed(deeper), name):
-            transaction.tables.drop_table(known[dropped].differential)
+            transaction.tables.drop_own_table(known[dropped].differential)
             transaction.tables.delete(CATALOG, where="name = :name", params={"name": dropped})
             if known[dropped].indexed:
                 transaction.tables.delete(IDS, where="what_if = :name", params={"name": dropped})
@@ -118,10 +117,9 @@ def refuse_children(name: str, deeper: list[str], doing: str) -> InUse:
 def _base(transaction: WhatIfTransaction, on: str) -> WhatIfChain:
     if on in definitions(transaction.view, transaction.cache):
         return chain_of(transaction.view, transaction.cache, on)
-    table = transaction.view.find_domain(on) if not is_hidden(on) else None
+    table = None if is_own_name(on) else transaction.view.find_domain(on)
     if table is None:
-        names = [other.name for other in transaction.view.domains() if not is_hidden(other.name)]
-        hint = f"The tables are {', '.join(names[:20])}" if names else "There are no tables yet"
+        hint = tables_hint([other.name for other in transaction.view.domains()])
         raise NotFound(f"there is no table {on}", doing="creating a what-if", hint=hint)
     return WhatIfChain((), table, TableSchema.from_bytes(transaction.view.record(table.domain)))
 

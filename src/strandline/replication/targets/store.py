@@ -210,7 +210,7 @@ class StoreTarget:
                 rows = evolution.rows(rows)
             for name in (self._name, self._load_name):
                 if tx.has_table(name):
-                    tx.drop_table(name)
+                    tx.drop_own_table(name)
             tx.create_table(self._name, rows, key=key_of(definition))
             self._put_state(tx, evolution.state(state))
         return ""
@@ -241,7 +241,7 @@ class StoreTarget:
                 return
             for name in (self._name, self._load_name):
                 if tx.has_table(name):
-                    tx.drop_table(name)
+                    tx.drop_own_table(name)
             tx.delete(STATES, where="name = :name", params={"name": self._name})
 
     # What a message does: found in a state of the store, then done in a transaction.
@@ -263,11 +263,11 @@ class StoreTarget:
 
         def work(tx: TableTransaction) -> None:
             if stale:
-                tx.drop_table(self._load_name)
+                tx.drop_own_table(self._load_name)
             if message.last and not fresh:
                 tx.overwrite(self._name, whole)
                 if begun:
-                    tx.drop_table(self._load_name)
+                    tx.drop_own_table(self._load_name)
                 return
             name = self._name if message.last and not begun else self._load_name
             if begun:
@@ -276,7 +276,7 @@ class StoreTarget:
                 make = tx.create_table if name == self._name else tx.create_own_table
                 make(name, rows, key=key_of(definition))
             if begun and message.last:
-                tx.rename_table(self._load_name, self._name)
+                tx.rename_own_table(self._load_name, self._name)
 
         return work
 
