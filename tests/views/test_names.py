@@ -35,7 +35,7 @@ NAMES = [
     "strandline row",
     "strandline 0",
 ]
-NAMES += ["segment", "signature", "name", "state", "_row", 'quo"te', "sp ace", "ä", "select", "above", "upto", "number"]
+NAMES += ["segment", "signature", "name", "state", 'quo"te', "sp ace", "ä", "select", "above", "upto", "number"]
 _names = st.lists(st.sampled_from(NAMES), min_size=2, max_size=4, unique=True)
 
 
