@@ -68,6 +68,35 @@ def check_select(query: exp.Select) -> None:
     check_clauses(query, _OF_SELECT)
 
 
+def check_collations(tree: exp.Expr) -> None:
+    """Refuses a COLLATE whose text goes on to where it is looked for, or put in order: groups, parts and keys are found
+    by values, which don't tell. A comparison in a row is computed by DuckDB as it stands.
+    """
+    from sqlglot import exp
+
+    for node in tree.find_all(exp.Collate):
+        place = node.parent
+        while isinstance(place, exp.Paren):
+            place = place.parent
+        if not isinstance(place, exp.Predicate) or place.find(exp.Query) is not None or _is_asked(node):
+            raise NotMaintainable("COLLATE outside comparisons in a row", shown_clause(node))
+
+
+def _is_asked(node: exp.Expr) -> bool:
+    """Whether it stands in a query inside an expression."""
+    from sqlglot import exp
+
+    query = node.find_ancestor(exp.Select)
+    while query is not None:
+        place = query.parent
+        while isinstance(place, (exp.Subquery, exp.SetOperation)):
+            place = place.parent
+        if place is not None and not isinstance(place, (exp.From, exp.Join, exp.CTE)):
+            return True
+        query = query.find_ancestor(exp.Select)
+    return False
+
+
 def clauses_inside(tree: exp.Query) -> exp.Query:
     """The query with what stands behind parentheses moved into them, wherever it can be."""
     from sqlglot import exp

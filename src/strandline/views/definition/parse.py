@@ -21,6 +21,7 @@ from strandline.values import conjuncts
 from strandline.views.definition.aggregates import aggregates_in, check_aggregates, grouped, windowed
 from strandline.views.definition.clauses import (
     NotMaintainable,
+    check_collations,
     check_select,
     inside_parentheses,
     items_of_from,
@@ -77,6 +78,7 @@ def define(name: str, sql: str, relations: Mapping[str, Shape], *, strict: bool 
     doing = f"defining view {name!r}"
     query = parse_query(sql, doing)
     try:
+        check_collations(query)
         return replace(_defined(query, _QueryNames(relations, doing)), name=name, sql=sql)
     except NotMaintainable as why:
         made = regenerated_definition(name, query, relations, str(why))
