@@ -129,7 +129,8 @@ class Journal:
 
     def update(self, step: Step) -> None:
         """Replaces the row of a step that happened."""
-        self._store.table(STEPS).upsert(pa.Table.from_pylist([step.row()], SCHEMA))
+        rows = pa.Table.from_pylist([step.row()], SCHEMA)
+        self._store.autocommit(lambda transaction: transaction.upsert(STEPS, rows))
 
     def _exists(self) -> bool:
         with self._store.state() as view:
