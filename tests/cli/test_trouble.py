@@ -160,3 +160,22 @@ def test_changes_without_before_images_can_not_be_inverted(command: Command) -> 
     ran = command("invert", "t.changes", "--out", "u.changes", "--json")
     assert (ran.code, ran.json["error"]) == (2, "NoBeforeImages")
     assert not Path("u.changes").exists()
+
+
+@pytest.mark.parametrize("module", ["strandline.cli.main", "click", "strandline.engine"])
+def test_ctrl_c_while_the_command_is_loaded_is_told_as_later(module: str) -> None:
+    code = f"""
+import os, signal, sys, time
+
+class Presses:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(10)
+
+sys.meta_path.insert(0, Presses())
+from strandline.cli import main
+main()
+"""
+    ran = subprocess.run([sys.executable, "-c", code, "tables", "shop", "--json"], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr.strip(), json.loads(ran.stdout)["error"]) == (130, "Stopped.", "Cancelled")
