@@ -115,6 +115,14 @@ def demote(store: PageStore) -> None:
     store.version().demote("one").close()
 
 
+def read(store: PageStore) -> None:
+    main = store.version()
+    commit = main.snapshots()[0].commit
+    for state in ("one", "part", commit, "two"):
+        with main.at(state) as snapshot:
+            all_rows(snapshot.view)
+
+
 def load_reserved(store: PageStore) -> None:
     main = store.version()
     with main.begin() as transaction:
@@ -151,6 +159,7 @@ OPERATIONS: dict[str, Operation] = {
     "demote": demote,
     "drop": lambda store: store.version().drop_snapshot("two"),
     "drop of a partial": lambda store: store.version().drop_snapshot("part"),
+    "read": read,
     "fork": lambda store: store.fork("another"),
     "rename version": lambda store: store.rename_version(store.version("idea"), "plan"),
     "drop version": lambda store: store.drop_version("idea"),

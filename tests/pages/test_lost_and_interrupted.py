@@ -58,6 +58,8 @@ def test_an_interrupt_at_any_storage_operation_leaves_the_old_or_the_new_state(n
             gc.collect()
             if store is not None:
                 assert facts(store) in states, (fault, at)
+                assert not store.version().pins.states, (fault, at)
+                assert not any(map(store.version().pins.name_count, ("one", "two", "three", "part"))), (fault, at)
                 put(store.version(), "t", **{f"k{n:02}": "go on" for n in range(20)})
                 assert not store.version().locks._locks, (fault, at)
                 store.close()

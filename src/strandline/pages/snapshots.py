@@ -122,7 +122,7 @@ def open_record(version: Version, record: SnapshotRecord) -> PageSnapshot:
         # Hold first, then look again (invariant 7): it may have been dropped in between.
         if record not in version.refresh_pointer().chain(version.context.objects.chunk):
             raise SnapshotExpired(f"the state of commit {record.commit} was dropped just now", doing="opening it")
-    except StrandlineError:
+    except BaseException:
         snapshot.close()
         raise
     return snapshot
@@ -225,7 +225,7 @@ def demote(version: Version, name: str) -> PageSnapshot:
     opened.forget_name()
     try:
         drop_snapshot(version, name)
-    except StrandlineError:
+    except BaseException:
         opened.close()
         raise
     return opened
