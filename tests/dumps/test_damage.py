@@ -126,6 +126,28 @@ def test_a_damaged_dump_is_not_built_upon(shelf: Shelf) -> None:
     assert "damaged" in third.notice
 
 
+@pytest.mark.parametrize("how", ["gone", "empty", "flipped", "another"])
+def test_a_dump_is_not_built_upon_an_index_that_is_damaged(how: str) -> None:
+    with created(MemoryStorage(), Clock()) as store:
+        target = MemoryStorage()
+        for number, level in enumerate((0, 1, 2)):
+            put(store.version(), "t", **{f"k{n:02}": number for n in range(20)})
+            store.version().name_snapshot(f"s{number}")
+            dumped(store, target, level)
+        before = dict(target.objects)
+        indexes = [name for name in before if "/index-" in name]
+        for place, name in enumerate(indexes):
+            data = before[name]
+            damaged = {"empty": b"", "flipped": bytes([data[0] ^ 1, *data[1:]]), "another": before[indexes[place - 1]]}
+            target.objects.clear()
+            target.objects.update({**before, name: damaged.get(how, b"")})
+            if how == "gone":
+                del target.objects[name]
+            made = dumped(store, target, 3)
+            assert "damaged" in made.notice, name
+            assert restored_facts(target, made.id) == facts(store)
+
+
 def test_a_dump_of_a_newer_format_is_refused(shelf: Shelf) -> None:
     shelf.target.objects[CATALOG] = seal("dumps", {"format": 2})
     with pytest.raises(FormatError, match="newer release"):

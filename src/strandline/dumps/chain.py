@@ -93,6 +93,11 @@ class DumpChain:
                 locations.update({page.name: PackLocation(manifest.id, pack, page) for page in pack.pages})
         return locations
 
+    def check_indexes(self) -> None:
+        """Refuse to build upon a chain that could not be restored: every index is read back. Packs are not."""
+        for manifest in self._manifests:
+            self._target.folder(manifest.id).check_index(manifest)
+
     def has_page(self, page: PageRef) -> bool:
         """Whether the chain has this very page; one name may stand for two in a store whose folder was put back."""
         location = self.locations.get(page.name)

@@ -138,6 +138,7 @@ def choose_parent(
         try:
             with snapshot.throttle.turn():
                 chain = open_chain(target, catalog, entry)
+                chain.check_indexes()
             descends = _descends(snapshot, chain)
         except Damaged as error:
             notices.append(f"Dump {entry.id} is damaged and was not built upon: {error.why}.")

@@ -138,6 +138,11 @@ class DumpFolder:
         """What a recorded state changed."""
         return changes_from_json(self._body(part.name, "index", part.checksum))
 
+    def check_index(self, manifest: DumpManifest) -> None:
+        """Read every part of the index back; `Damaged` names the first that is missing or not what was written."""
+        for part in manifest.parts:
+            self._stored(part.name, part.checksum)
+
     def with_pages(self, manifest: DumpManifest) -> tuple[Pack, ...]:
         """The packs of a dump with their pages."""
         part = manifest.parts[-1]
@@ -180,14 +185,19 @@ class DumpFolder:
             raise Damaged(f"the checksum of page {page.name} in {pack.name} does not hold", doing=doing, hint=_HINT)
         return data
 
-    def _body(self, name: str, kind: str, expected: str | None) -> Json:
-        doing, path = f"reading dump {self.dump}", self.path(name)
+    def _stored(self, name: str, expected: str | None) -> bytes:
+        doing = f"reading dump {self.dump}"
         try:
-            data = self.storage.get(path)
+            data = self.storage.get(self.path(name))
         except NotFound:
             raise Damaged(f"{name} is missing", doing=doing, hint=_HINT) from None
         if expected is not None and checksum(data) != expected:
             raise Damaged(f"{name} is not what was written: its checksum does not hold", doing=doing, hint=_HINT)
+        return data
+
+    def _body(self, name: str, kind: str, expected: str | None) -> Json:
+        doing, path = f"reading dump {self.dump}", self.path(name)
+        data = self._stored(name, expected)
         plain = self.cipher.decrypt(name, data) if self.cipher is not None else data
         try:
             return unseal(kind, path, plain if kind == "manifest" else zlib.decompress(plain))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from strandline.errors import InputError, InUse, NotFound, SnapshotExpired, StrandlineError
+from strandline.errors import InputError, InUse, NotFound, SnapshotExpired
 from strandline.pages.format import ChunkedList, Freed, ObjectWriter, Pointer, SnapshotRecord, Visits, snapshot_to_json
 from strandline.pages.ids import CommitNumber, TableId, is_own_name
 from strandline.pages.process_registry import ProcessRegistry, read_registry, seen_by
