@@ -176,6 +176,19 @@ def test_twenty_columns_stand_below_each_other_on_a_terminal(command: Command, m
     assert "│ the value of column_1 │ the value of column_2 │" in narrow
 
 
+def test_the_widest_column_is_folded_on_a_terminal_where_that_is_enough(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extracts()
+    command("create", "shop")
+    message = " ".join(f"word{number}" for number in range(40))
+    command("load", "shop", "orders", "monday.parquet", "--key", "id", "--message", message)
+    shown = written(monkeypatch, "log", "shop", terminal=True)[1].decode()
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    assert "│ what   │ message" in shown.replace("┃", "│")
+    assert " ".join(shown.replace("│", " ").split()).count("word") == 40
+
+
 def test_copies_are_named_in_full_when_piped(command: Command, tmp_path: Path) -> None:
     extracts()
     command("create", "shop")

@@ -172,6 +172,8 @@ def test_a_stopped_run_has_a_page_and_the_index_leads_to_all(shop: Shop) -> None
     index = (reports / "index.html").read_text("utf-8")
     links = re.findall(r'href="([^"]+)"', index)
     assert links == [f"stopped-{int(shop.now)}.html", "step-0002.html", "step-0002-orders.html", "step-0001.html"]
+    assert '>stopped by a guard</a><div class="why">guarding the source' in index
+    assert latest.count("Nothing was applied.") == 1
     assert all((reports / link).exists() for link in links)
     shop.now += 60
     shop.extract("orders.parquet", orders(1, 2, 3, price=3.0))

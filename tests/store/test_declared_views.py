@@ -108,6 +108,8 @@ def test_mistakes_are_told_where_they_are_declared(store: Store) -> None:
         sl.materialized_view(store, name="v")(lambda: "select from from")
     with pytest.raises(InputError, match="target lag is that of a copy"):
         sl.materialized_view(store, name="v", target_lag="1h")(lambda: TEXTS["a"])
+    with pytest.raises(InputError, match=r"Write @sl.materialized_view\(store\)"):
+        sl.materialized_view(lambda: TEXTS["a"])  # type: ignore[arg-type]
     assert store.views() == []
     store.refresh()
 

@@ -94,6 +94,14 @@ def test_a_store_its_branches_and_named_snapshots_say_what_they_are(shop: sl.Sto
     assert repr(idea) == "<Store: this handle of a branch is closed>"
 
 
+def test_a_copy_says_where_it_is(shop: sl.Store, tmp_path: Path) -> None:
+    target = f"sqlite:///{tmp_path}/c.db#few"
+    copy = shop.view("stock").replicate(target)
+    assert repr(copy) == f"<Copy few at {target}>"
+    copy.drop()
+    assert repr(copy) == "<Copy few: there is no copy 'few'>"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_notebook_shows_values_as_text(shop: sl.Store, kind: str) -> None:
     shown = things(shop)[kind]._repr_html_()

@@ -202,8 +202,12 @@ def _row(one: Holding) -> dict[str, Any]:
 
 
 def _state(row: dict[str, Any]) -> str:
+    from strandline.pages import is_own_name
+
     if row["fork"]:
         return f"(held for the branch {row['fork']})"
+    if is_own_name(row["snapshot"] or ""):
+        return "(held for a copy)"
     return row["snapshot"] or "(now)"
 
 

@@ -90,30 +90,35 @@ def console() -> Console:
     return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
-def draw_rows(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A table of values; nulls are drawn as a dim dash so that they differ from empty text. Where the columns don't
-    fit beside each other, they stand below each other, row by row.
+def draw_rows(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]], *, longest: int | None = None) -> None:
+    """A table of values, cut to a length if one is given; nulls are drawn as a dim dash so that they differ from empty
+    text. Where the columns don't fit beside each other, the widest one is folded; where that is not enough, they stand
+    below each other, row by row.
     """
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[Text("–", style="dim") if value is None else Text(_cell(value)) for value in row] for row in rows]
+    cells = [
+        [Text("–", style="dim") if value is None else Text(_cell(value, longest)) for value in row] for row in rows
+    ]
     screen = console()
-    if len(names) > 2 and _width(names, cells) > screen.width:
+    widths = [max([cell_width(name), *(row[place].cell_len for row in cells)]) for place, name in enumerate(names)]
+    folded = widths.index(max(widths)) if widths else -1
+    frame, widest = 3 * len(names) + 1, max(widths, default=0)
+    least = frame + sum(widths) - widest + min(widest, FOLDED)
+    if len(names) > 2 and least > screen.width:
         _draw_below(title, names, cells)
         return
     table = Table(title=title or None, title_justify="left", title_style="bold", header_style="bold")
-    for name in names:
-        table.add_column(Text(name))
+    for place, name in enumerate(names):
+        table.add_column(Text(name), overflow="fold", no_wrap=len(names) > 2 and place != folded)
     for row in cells:
         table.add_row(*row)
     screen.print(table)
 
 
-def _width(names: Sequence[str], cells: Sequence[Sequence[Text]]) -> int:
-    """What the table takes beside each other: its widest cells, two spaces and a line for each column."""
-    widest = [max([cell_width(name), *(row[place].cell_len for row in cells)]) for place, name in enumerate(names)]
-    return sum(widest) + 3 * len(names) + 1
+FOLDED = 24
+"""The widest column of a table is not folded below that."""
 
 
 def cell_width(text: str) -> int:
@@ -141,10 +146,10 @@ def _draw_below(title: str, names: Sequence[str], cells: Sequence[Sequence[Text]
         screen.print(table)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, longest: int | None) -> str:
     text = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
     text = text.strip('"') if not isinstance(value, str) else text
-    return shortened(text, 60)
+    return shortened(text, longest or max(len(text), 1))
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -196,7 +196,7 @@ def status(file: str, last: int, prometheus: bool, as_json: bool) -> int:
       strandline status shop.toml
       strandline status shop.toml --prometheus > /var/lib/node_exporter/shop.prom
     """
-    from strandline.pipeline import Pipeline, prometheus_text, read_settings
+    from strandline.pipeline import Pipeline, outcome, prometheus_text, read_settings
 
     if prometheus and as_json:
         raise click.UsageError("say --prometheus or --json, not both")
@@ -210,7 +210,7 @@ def status(file: str, last: int, prometheus: bool, as_json: bool) -> int:
         return 0
     show_rows(
         ("run", "seconds", "outcome"),
-        [(local_time(run_["started"]), run_["seconds"], _outcome(run_)) for run_ in runs],
+        [(local_time(run_["started"]), run_["seconds"], ": ".join(filter(None, outcome(run_)))) for run_ in runs],
         "Runs",
     )
     names = ("source", "extract", "detected", "step", "age")
@@ -230,13 +230,3 @@ def status(file: str, last: int, prometheus: bool, as_json: bool) -> int:
     if not runs:
         say("It has not run yet.")
     return 0
-
-
-STOPPED = {"GuardTripped": "stopped by a guard: ", "Killed": "killed: ", "Running": "under way"}
-
-
-def _outcome(outcome: dict[str, Any]) -> str:
-    if outcome.get("error") or outcome.get("kind") == "Running":
-        return STOPPED.get(outcome.get("kind", ""), "failed: ") + str(outcome.get("error", ""))
-    behind = f"; behind: {', '.join(outcome['behind'])}" if outcome.get("behind") else ""
-    return (f"step {outcome['step']}" if outcome.get("step") else "nothing new") + behind

@@ -112,10 +112,12 @@ def check_table(store: Store, name: str, doing: str) -> None:
             raise InputError(f"{name} is a {kind}, and no table", doing=doing, hint=hint)
 
 
-def show_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
+def show_rows(
+    names: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", *, longest: int | None = None
+) -> None:
     """A table on a terminal; elsewhere lines of values separated by tabs, the names first."""
     if sys.stdout.isatty():
-        draw_rows(title, names, rows)
+        draw_rows(title, names, rows, longest=longest)
         return
     sys.stdout.write("\t".join(names) + "\n")
     for row in rows:
@@ -123,8 +125,8 @@ def show_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], title: str = 
 
 
 def show_table(rows: pa.Table) -> None:
-    """The same of an Arrow table, two of whose columns may have one name."""
-    show_rows(rows.column_names, zip(*(column.to_pylist() for column in rows.columns), strict=True))
+    """The same of users' rows: long values are cut on a terminal, and two columns may have one name."""
+    show_rows(rows.column_names, zip(*(column.to_pylist() for column in rows.columns), strict=True), longest=60)
 
 
 def local_time(seconds: float) -> str:

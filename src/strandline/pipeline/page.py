@@ -24,6 +24,7 @@ PAGE_STYLE = """
 .scroll { overflow-x: auto; }
 .lead b { white-space: nowrap; }
 .plain td.number, .plain th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.plain td.names { overflow-wrap: normal; }
 .plain .why { color: var(--soft); font-size: .85rem; }
 .plain td { vertical-align: top; }
 .scroll .plain td:first-child, .scroll .plain th { white-space: nowrap; overflow-wrap: normal; }

@@ -11,13 +11,22 @@ from typing import Any
 from strandline._version import __version__
 from strandline.pipeline.detection import SourceChanges
 from strandline.pipeline.journal import Step
-from strandline.pipeline.page import page_path, when
+from strandline.pipeline.page import PAGE_STYLE, page_path, when
 from strandline.pipeline.pictures import safe
 from strandline.report import MARK, STYLE, html_report, positions_by_key, sample_changes
 from strandline.storage import files_below, write_file
 
+_STOPPED = {"GuardTripped": "stopped by a guard", "Killed": "killed", "Running": "under way"}
 SAMPLED = 100_000
 """Change rows of a table from which its page is drawn."""
+
+
+def outcome(run: Mapping[str, Any]) -> tuple[str, str]:
+    """How a run of the history went, in words, and why; of one that went well no why."""
+    if run.get("error") or run.get("kind") == "Running":
+        return _STOPPED.get(run.get("kind", ""), "failed"), str(run.get("error") or "")
+    behind = f"; behind: {', '.join(run['behind'])}" if run.get("behind") else ""
+    return (f"step {run['step']}" if run.get("step") else "nothing new") + behind, ""
 
 
 def write_table_pages(step: Step, sources: Mapping[str, SourceChanges], folder: str) -> None:
@@ -39,12 +48,13 @@ def table_page_path(step: int, source: str, folder: str) -> str:
 def write_stopped_page(pipeline: str, error: str, started: float, last: Step | None, folder: str) -> str:
     """The page of a run that took no step because something stopped it: as `latest.html`, and under its own time."""
     before = "There was no step yet."
+    applied = "" if "Nothing was applied." in error else "Nothing was applied. "
     if last is not None:
         link = os.path.basename(page_path(last, folder))
         before = f'The last step is <a href="{safe(link)}">step {last.number}</a>; the tables are as it left them.'
     body = (
         f'<p class="mark">{MARK} a run of a pipeline</p><h1>{safe(pipeline)}: stopped</h1>'
-        f'<p class="warning">{safe(error)}</p><p>Nothing was applied. {before}</p>'
+        f'<p class="warning">{safe(error[:1].upper() + error[1:])}</p><p>{applied}{before}</p>'
         '<p><a href="index.html">All runs</a></p>'
     )
     page = _page(f"{pipeline}, stopped", body, started)
@@ -61,7 +71,7 @@ def write_index(pipeline: str, runs: Sequence[Mapping[str, Any]], started: float
     head = "<tr><th>run</th><th>outcome</th><th>tables</th></tr>"
     body = (
         f'<p class="mark">{MARK} the runs of a pipeline</p><h1>{safe(pipeline)}</h1>'
-        f"<div class='card'><table class='plain'>{head}{rows}</table></div>"
+        f"<div class='card scroll'><table class='plain'>{head}{rows}</table></div>"
     )
     _write(os.path.join(folder, "index.html"), _page(f"{pipeline}, runs", body, started))
 
@@ -69,19 +79,20 @@ def write_index(pipeline: str, runs: Sequence[Mapping[str, Any]], started: float
 def _run(run: Mapping[str, Any], pages: set[str]) -> str:
     step = run.get("step")
     name = f"step-{step:04}.html" if step else f"stopped-{int(run['started'])}.html"
-    outcome = f"step {step}" if step else str(run.get("error") or "nothing new")
-    outcome = f'<a href="{name}">{safe(outcome)}</a>' if name in pages else safe(outcome)
+    words, why = outcome(run)
+    told = f'<a href="{name}">{safe(words)}</a>' if name in pages else safe(words)
+    told += f'<div class="why">{safe(why)}</div>' if why else ""
     begin = f"step-{step:04}-" if step else " "
     tables = sorted(page for page in pages if page.startswith(begin))
     links = " ".join(f'<a href="{safe(page)}">{safe(page[len(begin) : -5])}</a>' for page in tables)
-    return f"<tr><td>{when(run['started'])}</td><td>{outcome}</td><td>{links}</td></tr>"
+    return f"<tr><td>{when(run['started'])}</td><td>{told}</td><td class='names'>{links}</td></tr>"
 
 
 def _page(title: str, body: str, started: float) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{safe(title)} · Strandline</title><style>{STYLE}</style></head><body><main>{body}"
+        f"<title>{safe(title)} · Strandline</title><style>{STYLE}{PAGE_STYLE}</style></head><body><main>{body}"
         f"<footer>Strandline {__version__} · {when(started)}</footer></main></body></html>\n"
     )
 

@@ -119,7 +119,10 @@ class Base:
             release_base(site)
 
     def _copy_record(self, name: str) -> BaseCopyRecord:
-        for record in self.copies():
+        records = self.copies()
+        for record in records:
             if record.name == name:
                 return record
-        raise NotFound(f"there is no copy {name!r}", doing=f"opening a copy of {self._address.shown}")
+        known = ", ".join(record.name for record in records[:20])
+        hint = f"The copies are {known}" if known else "Replicate the base first"
+        raise NotFound(f"there is no copy {name!r}", doing=f"opening a copy of {self._address.shown}", hint=hint)

@@ -31,6 +31,12 @@ class Copy:
         self._target = target
         self.name = name
 
+    def __repr__(self) -> str:
+        try:
+            return f"<Copy {self.name} at {self.target}>"
+        except StrandlineError as error:
+            return f"<Copy {self.name}: {error.why}>"
+
     @property
     def record(self) -> Any:
         """What its source knows of it: a `ViewCopyRecord` of a store, a `BaseCopyRecord` of a base."""

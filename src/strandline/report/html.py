@@ -89,7 +89,8 @@ def columns_part(header: Header) -> str:
     )
     rest = ranked[COLUMNS_SHOWN:]
     more = f"<details><summary>{len(rest)} more columns</summary>{_bars(rest, header)}</details>" if rest else ""
-    share = f"of {header.counts.updated:,} updates"
+    updated = header.counts.updated
+    share = f"of {updated:,} {'update' if updated == 1 else 'updates'}"
     return f"<h2>Columns <small>{share}</small></h2>{_bars(ranked[:COLUMNS_SHOWN], header)}{more}{note}"
 
 

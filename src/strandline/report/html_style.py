@@ -25,6 +25,7 @@ h1 { font-size: 1.75rem; line-height: 1.2; font-weight: 650; margin: .2rem 0 .5r
 h2 { font-size: 1.05rem; font-weight: 650; margin: 2.75rem 0 .9rem; }
 h2 small { font-weight: 400; color: var(--soft); font-size: .875rem; margin-left: .5rem; }
 p { margin: .4rem 0; }
+a { color: var(--insert); text-underline-offset: .15em; }
 .soft, .note { color: var(--soft); }
 .note { font-size: .875rem; }
 .mark { display: flex; align-items: center; gap: .5rem; color: var(--soft); font-size: .875rem; }

@@ -112,7 +112,7 @@ def facts_of(run: DiffRun, counts: Counts | None = None, command: str = "") -> R
     """The facts of a differential that was run just now; `counts` tell how many rows both sides had."""
     unchanged = None if counts is None else counts.unchanged
     notes = dict(run.work.notes)
-    more: dict[str, Any] = {"work items": run.work.items}
+    more: dict[str, Any] = {"Work items": run.work.items}
     if run.missed is not None:
         more["updates missed by signatures"] = run.missed
     return RunFacts(

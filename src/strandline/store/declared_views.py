@@ -53,6 +53,10 @@ def materialized_view(
     or `store.refresh()`, finds it.
     """
 
+    if not isinstance(store, Store):
+        hint = "Write @sl.materialized_view(store) above the function"
+        raise InputError(f"{type(store).__name__} is no store", doing="declaring a view", hint=hint)
+
     def declare(function: Callable[[], str]) -> View:
         called = name or function.__name__
         sql = function()

@@ -120,7 +120,7 @@ class KnownViews:
         """A copy's record, or an error that says that there is none."""
         record = self.copies.get(name)
         if record is None:
-            inherited, known = self.all_copies.get(name), ", ".join(self.copies)
+            inherited, known = self.all_copies.get(name), ", ".join([*self.copies][:20])
             hint = f"The copies are {known}" if known else "Replicate a view first"
             hint = hint if inherited is None else f"There is one of version {inherited.version!r}"
             raise NotFound(f"there is no copy {name!r}", doing="opening a copy", hint=hint)
