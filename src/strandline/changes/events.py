@@ -1,8 +1,8 @@
 """Logs of events as change sets: Delta's change data feed, and the messages of a Debezium topic.
 
 A log holds row images in order: one that goes (−1) or one that comes (+1). Several events of one key collapse to one
-change, and only if they prove to be the story of one row: what comes and what goes alternate, and what goes is what
-came last. A log that tells another story (a key that is not unique, an event that is missing) is refused with its keys.
+change, and only if they prove to be those of one row: what comes and what goes alternate, and what goes is what
+came last. Another log (a key is not unique, an event is missing) is refused with its keys.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def running(function: F) -> F:
 
 def leave_pandas_out() -> None:
     """Keeps Arrow from importing pandas, where it is installed, at the first value of Python that it meets: it would
-    only look for pandas' own null, which no command has. Whoever imports pandas itself still gets it.
+    only look for pandas' own null, which no command has. A program that imports pandas itself still gets it.
     """
     if "pandas" in sys.modules:
         return

@@ -103,7 +103,7 @@ class Differential(Changes):
         self._kept = kept
 
     def hold_state(self, lock: ExitStack) -> None:
-        """Keep a lock on the state that the next one replaces until that is in its place; without one, let go of it."""
+        """Keep a lock on the state that the next one replaces until that is in its place; without one, release it."""
         if self._next_state is None:
             lock.close()
         else:
@@ -164,7 +164,7 @@ def find_changes(
 ) -> Differential:
     """`diff` up to the last step: the next state is not in its place before `keep_state` is called.
 
-    So whoever hands the changes on can do that first: a state that moved on without them would lose them.
+    So a caller can hand the changes on first: a state that moved on without them would lose them.
     """
     started = time.perf_counter()
     chosen = options_from(options)

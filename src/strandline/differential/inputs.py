@@ -96,7 +96,7 @@ def read_through(
 
 
 def note_of_one_source(old: Any, new: Any, options: DiffOptions) -> str:
-    """What to tell whoever compares a file or folder with itself; nothing where the versions differ."""
+    """What to tell a user who compares a file or folder with itself; nothing where the versions differ."""
     if not (isinstance(old, (str, os.PathLike)) and isinstance(new, (str, os.PathLike))):
         return ""
     if is_database_url(name := os.fspath(old)):

@@ -196,7 +196,7 @@ def create_catalog(storage: Storage, target: str, fingerprint: str | None) -> Du
 class StoredCatalog:
     """The catalog as it is stored. To edit it: read it, decide, and replace it; when another process was first, again.
 
-    Who edits it sees his own effect when the answer to a swap was lost, so what is done already must be left as it is.
+    An edit meets its own effect when the answer to a swap was lost, so what is done already must be left as it is.
     """
 
     storage: Storage

@@ -143,7 +143,7 @@ def begin_restore(
 ) -> tuple[StoreIdentity, bool]:
     """Write RESTORING, or continue an interrupted restore with its identity; and whether that had published its MASTER.
 
-    A store that somebody else made here meanwhile is refused.
+    A store that another process made here meanwhile is refused.
     """
     doing = f"restoring to {into.url}"
     body: Json = {"dump": entry.id, "version": request.version, "store": identity.store, "swap": identity.swap}

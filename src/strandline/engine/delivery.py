@@ -1,4 +1,4 @@
-"""How what kernels write on a worker reaches whoever reads it.
+"""How what kernels write on a worker reaches its readers.
 
 Where the spool is a folder that the workers see, kernels write into it and only a record of JSON travels. Where it
 is not, an attempt writes to its worker's own disk, and the files that its record names travel behind the record as

@@ -75,7 +75,7 @@ _live: weakref.WeakSet[Spool] = weakref.WeakSet()
 class Spool:
     """One folder, removed when closed, collected, or when Python exits.
 
-    `named` is the parent folder that somebody chose, `remote` the object store's prefix: results of workers that see no
+    `named` is the parent folder that a caller chose, `remote` the object store's prefix: results of workers that see no
     folder of this machine travel through that, and the folder is a temporary one.
     """
 

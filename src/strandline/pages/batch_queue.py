@@ -1,8 +1,8 @@
 """The queue before the committer: one thread at a time leads, and takes whatever is queued (section 2).
 
-Whoever finds nobody leading leads. Its batch is everything queued by then; meanwhile others queue up, and the first of
-them leads the next batch. A thread sleeps until its own transaction is through or it has to lead, so that nobody is
-woken in vain. Whatever stops a thread in here, `leave` lets the next one lead, and takes out what is still queued.
+A thread that finds no leader leads. Its batch is everything queued by then; meanwhile others queue up, and the first of
+them leads the next batch. A thread sleeps until its own transaction is through or it has to lead, so that none is
+woken without need. Whatever stops a thread in here, `leave` lets the next one lead, and takes out what is still queued.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PendingCommit:
 
 
 LOOK = 1.0
-"""Seconds after which a waiting thread looks whether somebody leads."""
+"""Seconds after which a waiting thread looks whether there is a leader."""
 LARGEST_BATCH = 256
 GATHERING = 0.4
 """How long a batch may gather, as a part of what the last one took."""
@@ -57,7 +57,7 @@ class BatchQueue:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._complete = Wakeup()
-        """The queue holds whom the leader gathers."""
+        """The queue holds the transactions that the leader gathers."""
         self._queue: list[PendingCommit] = []
         self._leader: threading.Thread | None = None
         self._crowd, self._began, self._took = 1, 0.0, 0.0
@@ -144,7 +144,7 @@ class BatchQueue:
         )
 
     def _gather(self, pending: PendingCommit) -> None:
-        """Wait a moment for those whom the last batch has just let go: else two crowds take turns, each with half of
+        """Wait a moment for the threads of the last batch: else two groups take turns, each with half of
         the threads in every batch. One thread alone never waits.
         """
         with self._mutex:

@@ -8,7 +8,7 @@ walked, so the scan notes what is wrong with them; the others follow from the fa
 on a store relies on listing. It changes nothing unless it is told to repair, and a repair mends no damage. It removes
 only what is proved unreachable: an object whose name this store has given out, named by no state of any version, not
 waiting in any list of freed objects, and outside every block of names that a process in PROCESSES holds. Files of
-other names are somebody else's.
+other names are not ours.
 
 Others may commit meanwhile, so a scan may meet a state whose pages go while it walks. What is deleted is named by no
 pointer that is read afterwards: only what a second scan finds wrong, too, is wrong.
@@ -309,7 +309,7 @@ def unreachable(scan: StoreScan) -> Iterator[PhysicalPage]:
                 stem = _stem_of(name)
                 if stem is None or name in known:
                     continue
-                # A block given out since is somebody's who is at work.
+                # A block given out since belongs to a process at work.
                 if stem[0] < scan.registry.next_block and stem[1] >= open_names.get(stem[0], 0):
                     yield PhysicalPage(name)
         for name in scan.objects.storage.list("staging/"):

@@ -155,7 +155,7 @@ class Committer:
                 pending.error = error
 
     def _validate(self, batch: Sequence[PendingCommit]) -> list[PendingCommit]:
-        """Those who may go on: whom commits of other processes concern must try again."""
+        """The transactions that may go on; those that commits of other processes concern must try again."""
         for pending in batch:
             if not pending.done:
                 try:

@@ -1,10 +1,9 @@
 """Fencing a dead process in every pointer, then clearing away what it left (invariant 8).
 
-The order is the argument. It is fenced first in MASTER (so that no fork under way can escape), then in
-every pointer by a swap; from then on no swap of its own can succeed. Only then is it known which of its
-names are reachable, and the others are deleted. Every step may be repeated, and done by several processes
-at once. Whoever dies in the middle is fenced in turn, and with him whoever MASTER names: also a process that was taken
-for dead while it left.
+The order is the argument. It is fenced first in MASTER (so that no fork under way can escape), then in every pointer by
+a swap; from then on no swap of its own can succeed. Only then is it known which of its names are reachable, and the
+others are deleted. Every step may be repeated, and done by several processes at once. A process that dies in the middle
+is fenced in turn, and the one that MASTER names, too: also one that was taken for dead while it left.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Versions: modifiable snapshots, and the tree that they form (sections 3.4 and 3.5).
 
 A version stands on a fork, an implicit snapshot in its parent's pointer; its commit numbers continue from
-there. MASTER is swapped last when a version is made: until then the fork names its maker, and whoever
-fences the maker undoes it. Dropping is one swap, too, of the version's own pointer; everything after that
+there. MASTER is swapped last when a version is made: until then the fork names its maker, and
+fencing the maker undoes it. Dropping is one swap, too, of the version's own pointer; everything after that
 only clears away, and anybody can do it.
 """
 
@@ -136,7 +136,7 @@ def enter_version(parent: Version, made: Fork, new: Pointer, token: Token) -> No
                 if name in versions:
                     raise InputError(f"there is a version {name} already", doing=f"creating version {name}")
                 if not attempt.base.fenced <= new.fenced:
-                    # Somebody was fenced after we copied the parent's list: he must be fenced here as well.
+                    # A process was fenced after we copied the parent's list: it must be fenced here as well.
                     new = replace(new, fenced=new.fenced | attempt.base.fenced)
                     token = context.storage.compare_and_swap(child, token, encode_pointer(new))
                 if attempt.swap(with_version(attempt.base, name, child, attempt.output)):
@@ -146,7 +146,7 @@ def enter_version(parent: Version, made: Fork, new: Pointer, token: Token) -> No
         context.storage.delete(child)
         context.membership.settled([PhysicalPage(child)])
         raise
-    with suppress(StorageError):  # the version is there all the same; whoever fences us finishes this
+    with suppress(StorageError):  # the version is there all the same; fencing this process finishes it
         _adopt_fork(parent, child)
     context.membership.settled([PhysicalPage(child)])
 

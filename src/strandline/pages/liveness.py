@@ -1,9 +1,9 @@
 """Whether another process is dead (invariant 8).
 
-A process beats. Whoever sees a beat stand still for a while on its own monotonic clock takes its process for dead. Many
+A process beats. Another that sees a beat unchanged for a while on its own monotonic clock takes it for dead. Many
 processes live for a shorter time than that, so what they saw is kept: one that leaves adds the seconds that it has seen
-a beat stand still to that process's record, unless somebody else has added some meanwhile, for these may be the same
-seconds. Nobody's clock is compared with another's.
+a beat stand still to that process's record, unless another one has added some meanwhile, for these may be the same
+seconds. No clock is compared with another one.
 
 On the same machine no patience is needed: a record tells where its process runs (the boot of the machine and the space
 of its process numbers) and which process it is (its number and start), and a process of one's own space that is not
@@ -45,7 +45,7 @@ class ProcessIdentity(JsonRow):
         except ProcessLookupError:
             return True
         except OSError:
-            pass  # somebody else's, but it is there
+            pass  # another user's, but it is there
         # What can't be read proves nothing. One that is there may be another, which got the same number.
         return _start(self.number) not in (None, self.started)
 

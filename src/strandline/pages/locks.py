@@ -141,7 +141,7 @@ class LockManager:
         self._waiting: dict[TransactionId, _Request] = {}
         self._owners: dict[TransactionId, _Owner] = {}
         self.abandoned: deque[LostHandle] = deque()
-        """Of transactions whose handles are gone: whoever waits next releases what they hold."""
+        """Of transactions whose handles are gone: the next thread that waits releases what they hold."""
 
     def acquire(self, transaction: TransactionId, resource: Resource, mode: Mode, limit: float = LIMIT) -> None:
         """Wait for a lock, at most `limit` seconds; `Deadlock` when this transaction is the one to end."""
@@ -262,7 +262,7 @@ class LockManager:
     def inheriting(self, moves: Iterable[tuple[Resource, Resource]]) -> Iterator[None]:
         """Make a new state current inside: locks on split pages pass to the new pages in the same instant.
 
-        Whoever locks an old page later looks again where its key stands, and finds the new state.
+        A transaction that locks an old page later looks again where its key stands, and finds the new state.
         """
         with self._mutex:
             yield
@@ -293,7 +293,7 @@ class LockManager:
         return request
 
     def _grant(self, lock: _Lock, transaction: TransactionId, resource: Resource, mode: Mode) -> None:
-        # Noted first: what is held and not noted would never be let go.
+        # Noted first: what is held and not noted would never be released.
         self._held[transaction].add(resource)
         mine = lock.holders.get(transaction)
         lock.holders[transaction] = mode if mine is None else join(mine, mode)
@@ -361,7 +361,7 @@ class BatchLocks:
         self._batch = batch
 
     def try_exclusive(self, domain: TableId, pages: Iterable[LogicalPage]) -> bool:
-        """X on pages against everybody outside the batch; false, and nothing locked, when somebody is there."""
+        """X on pages against everybody outside the batch; false, and nothing locked, where one is held."""
         return self._locks.try_exclusive(INSTALLING, [page_resource(domain, page) for page in pages], self._batch)
 
 

@@ -1,6 +1,6 @@
 """What this process is reading of one version: temporary snapshots, transactions, opened snapshots.
 
-Whoever pins the current state must know that it is current: one mutex covers both, `Pins.mutex`.
+A thread that pins the current state must know that it is current: one mutex covers both, `Pins.mutex`.
 """
 
 from __future__ import annotations

@@ -380,7 +380,7 @@ class Membership:
 
     @property
     def unsettled(self) -> bool:
-        """Whether names are out whose fate is unknown: then somebody has to sweep after us."""
+        """Whether names are out whose fate is unknown: then another process has to sweep after this one."""
         with self._mutex.held():
             return any(opened.unsettled or opened.reserved for opened in self._blocks.values())
 

@@ -39,7 +39,7 @@ class State:
     commit_id: str = ""
 
     def to_json(self) -> Json:
-        """Plain JSON: a state travels to workers, which read it while somebody else keeps it from being freed."""
+        """Plain JSON: a state travels to workers, which read it while another process keeps it from being freed."""
         domains = None if self.domains is None else sorted(self.domains)
         return [self.version, self.commit, encode_ref(self.root), domains, self.commit_id]
 

@@ -5,9 +5,9 @@ pruned by commit numbers. Only what changed both between the previous snapshot a
 and the next, is visited, and all of it is freed. A partial snapshot is transparent for what it does not hold: then the
 one before or after it counts, so the neighbours depend on the domain.
 
-What transactions wrote in vain (new pages, blocks of names, reservations) is found from their blocks of names and never
-by listing (invariant 8). Nothing here can end a transaction that stands: what can't be deleted now is tried again after
-the next commit, and is unsettled in this process's block of names, so whoever fences the process finds it.
+What transactions wrote and did not commit (new pages, blocks of names, reservations) is found from their blocks of
+names and never by listing (invariant 8). Nothing here can end a transaction that stands: what can't be deleted now is
+tried again after the next commit, and is unsettled in this process's block of names, so fencing the process finds it.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def names_of(stem: str) -> tuple[PhysicalPage, ...]:
 
 
 class Leftovers:
-    """What ended transactions of one version wrote in vain. Cleared by one thread at a time, the leader."""
+    """What ended transactions of one version wrote and did not commit. Cleared by one thread at a time, the leader."""
 
     def __init__(self, version: Version) -> None:
         self._version = version

@@ -76,7 +76,7 @@ class PageSnapshot:
         return PageSnapshot(self._version, self.view, self.name, held=self._held)
 
     def close(self) -> None:
-        """Let go of the state. Closing twice is no error."""
+        """Release the state. Closing twice is no error."""
         if self._closed:
             return
         self._closed = True

@@ -238,7 +238,7 @@ class TableEdit:
         delete(self._directory(), separator)
 
     def moved(self, old: LogicalPage, new: LogicalPage) -> None:
-        """Rows moved from one page to another: whoever holds a lock on `old` gets it on `new` too."""
+        """Rows moved from one page to another: a transaction with a lock on `old` gets it on `new` too."""
         self.splits.append((old, new))
 
     def try_exclusive(self, *pages: LogicalPage) -> bool:

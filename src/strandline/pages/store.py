@@ -168,7 +168,7 @@ class PageStore:
                 try:
                     self.beat()
                 except Fenced:
-                    return  # whoever uses the store next is told
+                    return  # the next use of the store raises it
                 except (StorageError, NotFound, LockTimeout):
                     continue  # the next beat may come through; of a store that is gone, its next user is told
 
@@ -243,7 +243,7 @@ class PageStore:
             return self._versions[name]
 
     def _follow(self) -> None:
-        """Take in what others committed, else an idle process would keep their old pages for ever. A commit of this
+        """Take in what others committed, else an idle process would keep their old pages without end. A commit of this
         process that is under way does so itself, and must not keep it from showing that it lives.
         """
         with self._mutex.held():

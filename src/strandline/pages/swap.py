@@ -12,10 +12,10 @@ Committing, naming and dropping a snapshot, forking and fencing are all written 
 
 A failed swap is not proof of anything. The pointer's log names every swap: looking back through it from the newest
 pointer to the one that a swap started from tells whether that swap is in between. A request that was never answered
-may still take effect later; replacing the value that it expects makes its condition false for ever.
+may still take effect later; replacing the value that it expects makes its condition false for good.
 
 An object is listed as freed by the swap that replaced it, deleted after that swap when nobody reads it any more, and
-taken off the list by a later swap. Whoever stops in between leaves a list that another goes on with.
+taken off the list by a later swap. A process that stops in between leaves a list that another goes on with.
 """
 
 from __future__ import annotations

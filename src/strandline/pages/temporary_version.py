@@ -4,8 +4,8 @@ No flushing is needed for a transaction on a temporary version: its pages, its n
 over the state of a permanent version that is pinned meanwhile. To make it permanent is to fork: the parent holds the
 state that it stands on, its objects are forced to disk, then its pointer, and then MASTER names it, at once.
 
-Its names are from this process's blocks and stay unsettled until it is permanent or closed: whoever fences this
-process finds whatever had been written of it.
+Its names are from this process's blocks and stay unsettled until it is permanent or closed: fencing this
+process finds what had been written of it.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class TemporaryVersion(Version):
     def _force(self, pointer: Pointer, name: str) -> None:
         """Hold the fork, make everything durable, enter MASTER: in that order."""
         parent, below = self._parent, self._overlay.below
-        # Whoever fences us looks for our names in the versions that we worked on: this one among them.
+        # Fencing looks for a process's names in the versions that it worked on: this one among them.
         parent.context.membership.publish(self.object, self._base.commit)
         objects = {one: data for one, data in self._overlay.memory.objects.items() if one != self.object}
         self._forced, self._frozen = set(objects), pointer

@@ -85,7 +85,7 @@ class Transaction:
         self.message = message
         self.snapshot: str | None = None
         self.dropped_snapshots: list[str] = []
-        """Permanent snapshots that go with the commit's own swap, unless somebody reads them."""
+        """Permanent snapshots that go with the commit's own swap, unless they are being read."""
         self.footprint: object = None
         self.statement: object = None
         self.page_changes: list[PageChange] = []

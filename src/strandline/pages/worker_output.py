@@ -5,8 +5,9 @@ putting its first page there, and fills it densely; a second attempt, a repeated
 run. The commit names the pages of the attempts that won, and sweeps all others.
 
 An attempt may outlive its transaction, or the whole process that began it. So it looks whether the grant still holds
-*after* each page that it has written. Whoever clears a block away withdraws the grant first, then sweeps: a page that
-was there before the sweep is swept, and the writer of a later one finds the grant withdrawn, and deletes it itself.
+*after* each page that it has written. A process that clears a block away withdraws the grant first, then sweeps: a page
+that was there before the sweep is swept, and the writer of a later one finds the grant withdrawn, and deletes it
+itself.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ def refresh_and_dump(context: PipelineContext, step: Step, stages: Stages, now: 
 
 
 def _state_of(context: PipelineContext, step: Step) -> str | None:
-    """The step's own state: its snapshot, which its commit has named. Now, if somebody has dropped that."""
+    """The step's own state: its snapshot, which its commit has named. Now, if that was dropped."""
     return step.snapshot if step.snapshot in [record.name for record in context.store.snapshots()] else None
 
 

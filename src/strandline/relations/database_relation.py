@@ -80,7 +80,7 @@ class _Rows:
 class DatabaseRelation:
     """A table or a query. It holds a connection until it is closed, or gone.
 
-    A connection whose transaction has begun (`reading`) is somebody else's, and stays open.
+    A connection whose transaction has begun (`reading`) belongs to the caller, and stays open.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class DatabaseRelation:
 
 
 def _nothing() -> None:
-    """What is done with a connection of somebody else's."""
+    """What is done with a connection of the caller's."""
 
 
 def open_database(url: str, options: ReadOptions, spool: Spool | None) -> DatabaseRelation:

@@ -28,8 +28,8 @@ class Scan(JsonRecord):
     `row_groups` counts row groups of a Parquet file or record batches of an Arrow file; None means all of them.
     `mark` tells the version of the file that was planned with; another one is refused. None: the file never changes.
     `constants` holds columns that are not in the file, as text (None is null), such as the values of hive folders.
-    `spool` keeps a scratch file alive while this object lives; it does not travel: whoever sends a scan to a worker
-    holds it meanwhile.
+    `spool` keeps a scratch file alive while this object lives; it does not travel: a caller that sends a scan to a
+    worker holds it meanwhile.
     """
 
     format: str

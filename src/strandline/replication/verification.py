@@ -35,9 +35,9 @@ class Verification:
     """How a copy compares with what it should hold: `rows` of them.
 
     `ranges` were compared, and `differing_ranges` of them differ; `read` rows of the copy were read here. `misplaced`
-    counted rows stand under the signature of another row: somebody edited them. `addresses` names some of the differing
-    rows of a base's copy. `damaged` says what of the copy could not be read or does not belong there; rows were not
-    compared then.
+    counted rows stand under the signature of another row: they were edited there. `addresses` names some of the
+    differing rows of a base's copy. `damaged` says what of the copy could not be read or does not belong there; rows
+    were not compared then.
     """
 
     rows: int

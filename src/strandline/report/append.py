@@ -153,7 +153,7 @@ def _shaped(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _remove_leftovers(file: Path) -> None:
-    """Removes what appends that were killed left beside the file; whoever appends now waits for our lock."""
+    """Removes what appends that were killed left beside the file; others that append now wait for our lock."""
     for entry in os.listdir(file.parent):
         if re.fullmatch(rf"\.{re.escape(file.name)}\.[0-9a-f]{{8}}\.part", entry):
             file.with_name(entry).unlink(missing_ok=True)

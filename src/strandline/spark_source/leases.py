@@ -4,7 +4,7 @@ Spark reads late and in other processes, so what a DataFrame reads has to be kep
 DataFrame may be used. That is the process that called `register`: a `LeaseServer` there listens on a local socket, and
 Spark's planner asks it to pin a state (a snapshot above the floor that the process publishes in the store, invariant 7)
 or to run a differential. When the server can't be reached (a Connect server on another machine), the planner's process
-pins for itself, for as long as it lives; whoever reads later gets `SnapshotExpired`, never wrong rows.
+pins for itself, for as long as it lives; a later read gets `SnapshotExpired`, never wrong rows.
 
 At most `MAX_LEASES` states and change sets are kept; the one that was asked for longest ago is given up first.
 """

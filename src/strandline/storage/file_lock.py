@@ -1,7 +1,7 @@
 """A lock on one machine: the kernel's `flock` of a file or a folder.
 
-The kernel lets go of it when its process ends, however it ends: a file's existence means nothing, and a dead process
-blocks nobody. It does not hold between machines, nor against those who don't ask for it.
+The kernel releases it when its process ends, however it ends: a file's existence means nothing, and a dead process
+blocks nobody. It does not hold between machines, nor against processes that don't ask for it.
 
 A holder that is stopped or hangs blocks the others, so waiting has a limit, and the error names the holder: who locks
 a file writes its process, its machine and the time into it. A lock file that is removed locks nothing any more: who
@@ -28,7 +28,7 @@ except ModuleNotFoundError:  # Windows: what neither locks nor keeps anything ma
 LIMIT = 600.0
 """Seconds for which a lock is waited for unless another limit is given."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.0005, 0.01
-"""Seconds between two looks at a lock that somebody has."""
+"""Seconds between two looks at a lock that is held."""
 
 StrPath = str | os.PathLike[str]
 
@@ -50,7 +50,7 @@ def locked(
     """Holds the lock of a folder, or of a file, which is made if it is absent; gives its descriptor. Where `folder` is
     said nothing is made: it is there, or `FileNotFoundError`.
 
-    A lock that somebody has is a `StorageBusy` after `limit` seconds; without `wait` a `BlockingIOError` at once.
+    A lock that is held is a `StorageBusy` after `limit` seconds; without `wait` a `BlockingIOError` at once.
     """
     check_system(path)
     end = time.monotonic() + limit

@@ -1,7 +1,7 @@
 """S3-compatible object stores, through obstore: conditional puts with entity tags.
 
 obstore repeats a request whose answer was lost, and the repetition then meets our own value: a `SwapLost`
-or an `AlreadyExists` from here does not prove that somebody else was first (see `seam.py`).
+or an `AlreadyExists` from here does not prove that another process was first (see `seam.py`).
 """
 
 from __future__ import annotations

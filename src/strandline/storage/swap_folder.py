@@ -67,7 +67,7 @@ class SwapFolder:
             try:
                 return locks.enter_context(locked(self._folder, folder=True, limit=min(LOOK, left)))
             except FileNotFoundError:
-                continue  # somebody was fenced just now
+                continue  # its holder was fenced just now
             except StorageBusy:
                 if not collected:
                     # An interrupt may have left it to a `with` of this process that is garbage by now.
@@ -79,7 +79,7 @@ class SwapFolder:
                     raise
 
     def fence(self) -> None:
-        """Take the right away from whoever has it, unless that process is writing a successor just now."""
+        """Take the right from the process that has it, unless that is writing a successor just now."""
         try:
             with suppress(FileNotFoundError):
                 os.unlink(self._folder / NEXT)
@@ -89,7 +89,7 @@ class SwapFolder:
                 raise
 
     def remove(self) -> None:
-        """Leave nothing of it below the root. Whoever wants to swap there makes it anew."""
+        """Leave nothing of it below the root. The next swap there makes it anew."""
         self.fence()
         self._file.unlink(missing_ok=True)
 

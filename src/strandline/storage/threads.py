@@ -1,8 +1,8 @@
 """Waiting, and handing out work, so that a Ctrl-C at any instruction leaves nothing locked.
 
 `threading.Event`, `Condition`, `Semaphore` and what is built on them (`ThreadPoolExecutor`) have locks of their own and
-take them in Python code: an interrupt between taking one and the block that gives it back leaves it taken for ever, and
-whoever comes next hangs. Here the interpreter's own locks and queues alone are waited for. An interrupt comes before
+take them in Python code: an interrupt between taking one and the block that gives it back leaves it taken without end,
+and the next thread hangs. Here the interpreter's own locks and queues alone are waited for. An interrupt comes before
 such a step or after it.
 """
 
@@ -37,7 +37,7 @@ class cached_property(Generic[_Result]):  # noqa: N801, it stands in for that of
     """A property that is computed once.
 
     That of functools takes a lock of its class before Python 3.12. An interrupt may leave it taken, and so may a fork
-    while another thread computes: the child would wait for ever. Here two threads may both compute it.
+    while another thread computes: the child would wait without end. Here two threads may both compute it.
     """
 
     def __init__(self, compute: Callable[[Any], _Result]) -> None:
@@ -233,8 +233,8 @@ def _the_pool() -> _Pool:
 def together(work: Callable[[_Item], None], items: Sequence[_Item]) -> None:
     """Do work that waits for a disk or a network for all items at the same time. The first error is raised.
 
-    When it returns or raises, an interrupt included, nothing of it is still being done: whoever takes back what was
-    written would miss it.
+    When it returns or raises, an interrupt included, nothing of it is still being done: a caller that takes back
+    what was written would miss it.
     """
     if len(items) <= 1:
         for item in items:
@@ -264,7 +264,7 @@ def handed_over(work: Callable[[], _Result], stop: Callable[[], object] | None =
         _the_pool().tasks.put(task)
         return task.result()
     except KeyboardInterrupt:
-        # An interrupt may come before the work has got to where `stop` is heeded.
+        # An interrupt may come before the work looks at `stop`.
         while stop is not None and not task.call_off() and not task.ended(STOP_AGAIN):
             stop()
         raise
@@ -277,7 +277,7 @@ def import_whole(*modules: str) -> None:
     """Import modules so that an interrupt can't leave them half imported: on another thread, where none comes.
 
     The interpreter forgets a package whose import is interrupted, and keeps the modules inside it that were done; what
-    comes out of the next import lacks these. Whoever is first to import a large package does it by this.
+    comes out of the next import lacks these. The first import of a large package goes through this.
     """
     missing = [name for name in modules if name not in _whole]
     if missing and threading.current_thread() is threading.main_thread():

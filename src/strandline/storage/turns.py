@@ -2,11 +2,11 @@
 
 A turn is the kernel's lock of the folder, and belongs to a process. One whose commits follow each other closely keeps
 its turn from one to the next: what it has just written is in its memory, and no other has changed it meanwhile. It
-gives the turn up when it had it for `LEASE` seconds and somebody waits, when it was idle for `IDLE` seconds, and at
+gives the turn up when it had it for `LEASE` seconds and others wait, when it was idle for `IDLE` seconds, and at
 once when its last two commits were further apart than that.
 
 Who waits stands in a queue of `PLACES` places, each the lock of a folder below `.turn`, and moves to the place in front
-when that is free. So turns go round, and it is seen that somebody waits.
+when that is free. So turns go round, and it is seen that others wait.
 
 Nothing depends on turns: who has not moved for `PATIENCE` seconds goes on without, and asks for none for `WITHOUT`
 seconds.
@@ -68,7 +68,7 @@ class Turns:
 
     @contextmanager
     def taken(self) -> Iterator[bool]:
-        """Has a turn inside, if one can be had. Gives whether this thread has waited: then somebody may have swapped
+        """Has a turn inside, if one can be had. Gives whether this thread has waited: then others may have swapped
         meanwhile.
         """
         user = object()

@@ -86,7 +86,7 @@ def open_on(
 
 
 def _started(pages: PageStore, cache: PageCache, session: SparkSession | None, *, beats: bool) -> Store:
-    # Whoever brings a clock of his own decides himself when it beats.
+    # A caller that brings its own clock decides when the store beats.
     if beats:
         pages.start_heart()
     return Store(pages.version(MAIN), cache, session)

@@ -81,7 +81,7 @@ class Snapshot(ArrowRows):
         return self._version.name_snapshot(name, of=self._inner)
 
     def close(self) -> None:
-        """Let go of the state. Closing twice is no error."""
+        """Release the state. Closing twice is no error."""
         self._inner.close()
 
     def __enter__(self) -> Snapshot:

@@ -164,7 +164,7 @@ class Store:
             return self.difference(table, older, newer)
 
     def difference(self, table: str, older: ReadView, newer: ReadView) -> Changes:
-        """The same between two states that somebody keeps readable."""
+        """The same between two states that the caller keeps readable."""
         if self._is_view(table, newer):
             from strandline.store.view import view_changes
 
@@ -204,8 +204,8 @@ class Store:
         return table
 
     def hold(self, at: Any = None) -> PageSnapshot:
-        """The state that `at` means, readable until it is closed. Whoever reads more than once holds it first, and
-        reads that: now is another state each time.
+        """The state that `at` means, readable until it is closed. A caller that reads more than once holds it
+        first, and reads that: now is another state each time.
         """
         return state_at(self.pages, at.inner if isinstance(at, Snapshot) else at)
 

@@ -63,7 +63,7 @@ def rows_of_pairs(
 
     nothing, pairs = no_rows(shape.row_schema), list(pairs)
     tables = [(nothing, nothing), *parallel(read, pairs)]
-    # Rows of many pages are many small chunks, and whoever compares them would pay for each.
+    # Rows of many pages are many small chunks, and every comparison would pay for each.
     old, new = (pa.concat_tables(side).combine_chunks() for side in zip(*tables, strict=True))
     return (old, new) if all(_share_base(*pair) for pair in pairs) else _without_same(old, new)
 

@@ -70,7 +70,7 @@ def encode_prefixes(table: pa.Table, key: Sequence[str]) -> list[bytes]:
 
 
 class IntegerKeys(Sequence[bytes]):
-    """What `encode_keys` gives for keys of signed integers without nulls; each is encoded when somebody asks for it."""
+    """What `encode_keys` gives for keys of signed integers without nulls; each is encoded when it is asked for."""
 
     def __init__(self, columns: Sequence[npt.NDArray[np.int64]]) -> None:
         self._columns = columns

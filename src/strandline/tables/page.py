@@ -84,7 +84,7 @@ def decode_page(data: bytes, schema: TableSchema, columns: Sequence[str] | None 
 class Columns:
     """Chosen columns of a base page. `table` has `_row` too, unless the numbers are consecutive, from `first` on.
 
-    `fresh`: nobody else holds its arrays, so that whoever asked for it may change them.
+    `fresh`: nothing else holds its arrays, so that the caller may change them.
     """
 
     table: pa.Table

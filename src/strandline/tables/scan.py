@@ -4,7 +4,7 @@
 bounds of its first key column. A part is a scan of the format `page`, which names the base page and the overlay;
 reading it, here or on a Spark worker, gives the page's current rows in the table's shape. Workers find the store by its
 URL; a storage that only this process has, by a name that it gave it (`reachable`). `page_frame` makes a Spark DataFrame
-of a relation. Whoever holds a reader, relation or frame keeps its state from being freed.
+of a relation. A reader, relation or frame keeps its state from being freed.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def _one_form(plain: dict[str, Any]) -> Any:
     if "type_name" in plain:
         plain["type_name"] = _types().get(plain["type_name"].lower(), plain["type_name"].lower())
         if plain["type_name"] == "varchar":
-            plain["children"] = []  # lengths of texts are heeded by nobody
+            plain["children"] = []  # DuckDB ignores lengths of texts
     if kind == "JOIN" and _is_cross(plain):
         return {**plain, "ref_type": "CROSS", "condition": None, "is_implicit": False}
     if "null_order" in plain:

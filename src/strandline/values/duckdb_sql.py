@@ -67,7 +67,9 @@ class StrandlineDuckDB(DuckDB):
         BITWISE: ClassVar[dict[TokenType, Any]] = {**DuckDB.Parser.BITWISE, TokenType.CARET_AT: exp.StartsWith}
 
         def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
-            """As ever, but a literal with a type before it is one value: `::` and `[…]` behind it are said of that."""
+            """As sqlglot does, but a literal with a type before it is one value: `::` and `[…]` behind it apply to
+            that.
+            """
             if self._curr.token_type in _TYPES:
                 start = self._index
                 type_ = self._parse_types(check_func=True, allow_identifiers=False)

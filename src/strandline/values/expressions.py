@@ -94,7 +94,7 @@ def _parse(sql: str, schema: pa.Schema, params: Mapping[str, Any] | None, doing:
 def _parsed(
     sql: str, names: tuple[str, ...], types: tuple[pa.DataType, ...], doing: str
 ) -> tuple[Expression, pa.DataType]:
-    """A text without parameters means the same for ever: a small write would take as long to read as to do."""
+    """A text without parameters always means the same: a small write would take as long to read as to do."""
     return _checked(sql, pa.schema(list(zip(names, types, strict=True))), {}, doing)
 
 

@@ -1,7 +1,7 @@
 """Instants with a zone and durations in nanoseconds, which SQL sees in whole microseconds.
 
 Comparisons of such columns with each other and with constants are made exact: the columns stand there as whole
-numbers, and so do the constants. Whoever reads such a column otherwise calls `check_microseconds`, which refuses
+numbers, and so do the constants. Code that reads such a column otherwise calls `check_microseconds`, which refuses
 values of which SQL would not see every digit.
 """
 

@@ -143,7 +143,7 @@ def quoted_text(text: str) -> str:
 def free_name(name: str, taken: Iterable[str]) -> str:
     """A name for a column of our own beside columns that are called `taken`: none of them, whatever the case.
 
-    Whoever adds a column to a user's rows names it by this, and drops it before the user sees the rows.
+    Code that adds a column to a user's rows names it by this, and drops it before the user sees the rows.
 
     >>> free_name("place", ["id", "name"]), free_name("place", ["place", "Place_"])
     ('place', 'place__')

@@ -2,7 +2,7 @@
 
 An offset is a position of the view whose state is kept readable by a hidden snapshot. A reader remembers its offsets;
 one that was stopped, at whatever point, asks for the changes between the same two offsets again and gets the same.
-`confirm` lets go of all that is older than an offset. The beginning is an offset, too: from it, every row is an insert.
+`confirm` releases all that is older than an offset. The beginning is an offset, too: from it, every row is an insert.
 
 This first batch can be made in splits that Spark's tasks compute side by side. A join distributes over the rows of its
 largest relation, so each split is the query over a stretch of that one. Where the view has a key, the splits' rows
@@ -184,7 +184,7 @@ def check_steady(definition: ViewDefinition, doing: str) -> None:
 
 @dataclass(frozen=True)
 class Follower:
-    """Somebody for whom a state is kept."""
+    """A reader of changes, for which a state is kept."""
 
     id: str
     commit: int
@@ -201,7 +201,7 @@ def followers(host: ViewHost) -> list[Follower]:
 
 
 def forget(host: ViewHost, follower: str) -> int:
-    """Let go of what is kept for a follower that will not come back; how many states that were."""
+    """Release what is kept for a follower that will not come back; how many states that were."""
     names = [one.name for one in host.pages.snapshots() if one.name.startswith(f"{PREFIX}{follower}.")]
     if not follower.startswith(_FOLLOWERS) or not names:
         listed = ", ".join(one.id for one in followers(host)) or "none"

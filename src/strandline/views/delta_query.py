@@ -58,7 +58,7 @@ class DeltaSides(Protocol):
         ...
 
     def content(self, relations: Iterable[str], *, new: bool) -> Hashable | None:
-        """What identifies the rows of relations in one of the states, for ever; None where nothing does."""
+        """What identifies the rows of relations in one of the states, at any later time; None where nothing does."""
         ...
 
 

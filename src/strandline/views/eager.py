@@ -138,7 +138,8 @@ class EditStates(TwoStates):
 
 
 def _written_last(state: StoreState, table: TableEntry) -> Hashable | None:
-    """What identifies the rows of a table for ever: the commit that changed it last, and the pages that it wrote then.
+    """What identifies the rows of a table at any time: the commit that changed it last, and the pages that it wrote
+    then.
 
     Pages have names that are not used again. A commit that only took pages away is told from no other.
     """

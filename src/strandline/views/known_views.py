@@ -1,6 +1,6 @@
 """What a store says of its views at one state: their texts and what those mean, their copies, their difference tables.
 
-`KnownViews` reads each of these once, when it is first asked for; whoever works on one state passes one of them down.
+`KnownViews` reads each of these once, when it is first asked for; code that works on one state passes one of them down.
 Texts are read against the relations of that state. `ViewHost` is what views need of the store that they are in.
 """
 

@@ -335,7 +335,7 @@ class OperatorSides:
 
 
 def _in_few_chunks(rows: pa.Table) -> pa.Table:
-    """Each refresh adds some, and whoever reads them pays for each; copying them all every time would cost more."""
+    """Each refresh adds some, and every read pays for each; copying them all every time would cost more."""
     return rows.combine_chunks() if rows.column(0).num_chunks > MOST_CHUNKS else rows
 
 

@@ -1,7 +1,7 @@
 """States that copies stand at, kept readable: hidden snapshots of just the tables that a view reads.
 
 A copy has one pin, where it stands, and during a refresh a second one, where it is going: whatever becomes of the
-sender or the receiver, the copy then stands at one of the two. The first is let go only when the copy was seen at the
+sender or the receiver, the copy then stands at one of the two. The first is released only when the copy was seen at the
 second. A pin is named by the id of its commit, so a position is of this history exactly if its pin is there: a store
 that was copied aside and written on has other commits, by id, under the same numbers.
 """
@@ -43,7 +43,7 @@ def pin(
     try:
         host.pages.pin_snapshot(name, snapshot, domains)
     except InputError:
-        # One commit has one state, and one definition of the view: whoever kept it before kept the same.
+        # One commit has one state, and one definition of the view: one that was kept before is the same.
         if all(one.name != name for one in host.pages.snapshots()):
             raise
     return position
@@ -61,7 +61,7 @@ def domains_of(state: StoreState, definition: ViewDefinition) -> set[TableId]:
 
 @contextmanager
 def pinned(host: ViewHost, copy: str, position: ViewPosition) -> Iterator[StoreState | None]:
-    """The state of a position, readable inside; None if it is not of this history, or was let go."""
+    """The state of a position, readable inside; None if it is not of this history, or was released."""
     here = (position.store, position.lineage) == (host.identity, str(host.pages.object))
     try:
         snapshot = host.pages.at(_name(copy, position.id)) if here else None

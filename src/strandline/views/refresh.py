@@ -108,7 +108,7 @@ class RefreshContext:
             return NetDifference(rows, sum(states.changed.values()))
 
     def is_behind(self, position: ViewPosition) -> bool:
-        """Whether the context's state is older than a position: somebody has refreshed the copy since."""
+        """Whether the context's state is older than a position: another process has refreshed the copy since."""
         return position.commit > self.state.commit and is_of_history(self.host, position)
 
     def changes_since(self, position: ViewPosition) -> int | str:
@@ -143,7 +143,7 @@ class RefreshContext:
             yield newest
 
     def let_go(self, transaction: TableTransaction, newest: KnownViews, taken: ViewCopyRecord) -> None:
-        """In the transaction that writes down where the copy stands: let go of what no copy needs any more.
+        """In the transaction that writes down where the copy stands: release what no copy needs any more.
 
         A difference table that is not known any more begins anew; copies come back to it from states.
         """

@@ -1,7 +1,7 @@
 """How long what copies need is kept: bounded by age and by size, and never at the cost of starting a copy over.
 
 A copy that was not refreshed for as long as its record says (`keep`), or for a day while what is kept for it has
-outgrown the relations that its view reads, is let go: its old state, or the segments behind it, are freed. When it
+outgrown the relations that its view reads, expires: its old state, or the segments behind it, are freed. When it
 comes back it is compared with the view and gets what differs. A difference table that no copy needs any more is no
 longer kept at commits; the next refresh begins it anew.
 
@@ -37,7 +37,7 @@ def duration(given: float | str, doing: str) -> float:
 
 
 def expire(host: ViewHost, known: KnownViews, but: str = "") -> list[str]:
-    """Let go of all copies whose time is over, except one; their names."""
+    """Drop what is kept for all copies whose time is over, except one; their names."""
     now = host.pages.now()
     away = [one for one in known.copies.values() if one.name != but and one.taken is not None]
     over = [one for one in away if _is_over(host, known, one, now - one.seen)]
@@ -82,7 +82,7 @@ def collapse_unused(host: ViewHost, name: str) -> None:
 
 
 def collapse(transaction: TableTransaction, known: KnownViews, name: str, newest: ViewCopyRecord | None = None) -> None:
-    """Let go of a view's segments that no copy needs any more; without any copy, stop keeping them.
+    """Drop a view's segments that no copy needs any more; without any copy, stop keeping them.
 
     `newest` is what the same transaction writes of a copy. A copy that is being refreshed may have come to a later
     position than the one that is written down, never to an earlier one.

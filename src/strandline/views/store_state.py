@@ -310,7 +310,7 @@ class StoreState:
         return self.content(relation) != older.content(relation)
 
     def content(self, relation: str) -> Hashable:
-        """What identifies the rows of a relation for ever: pages are immutable, and names are not used again."""
+        """What identifies the rows of a relation at any time: pages are immutable, and names are not used again."""
         if relation == CLOCK:
             return self.instant
         return tuple((one.domain, one.root, one.record) for one in self.domains_below(relation))

@@ -5,7 +5,7 @@ the state before and the state that the commit leads to. Where the view has come
 was defined anew, a column renamed) they are computed anew and what differs is changed. Rows that can't be computed, or
 that need another table, are dropped: the view is then computed when it is read, until a refresh stores it again.
 
-Whoever fills or refreshes rows writes their record in the same transaction; no other transaction may write to them.
+Rows are filled and refreshed in the transaction that writes their record; no other transaction may write to them.
 """
 
 from __future__ import annotations

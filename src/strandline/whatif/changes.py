@@ -2,9 +2,9 @@
 
 In a table with a key, only keys are compared at which something happened: where a row of the base changed, and where a
 tuple of some differential relation came, went, or lost its validity. What happened elsewhere can't be seen here, with
-one exception: a tuple that a level has let go (its changes were merged, or given up) follows the relation below again,
-and may have got another key there long before. Such a tuple is looked for at the keys that are known; where it is not
-found, and in tables without a key, the two states are compared as a whole.
+one exception: a tuple that a level has released (its changes were merged, or given up) follows the relation below
+again, and may have got another key there long before. Such a tuple is looked for at the keys that are known; where it
+is not found, and in tables without a key, the two states are compared as a whole.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _in_differential(
 
 
 def _are_found(reader: WhatIfReader, level: int, released: frozenset[Tname], keys: Sequence[bytes]) -> bool:
-    """Whether tuples that a level let go all stand at these keys in the relation below it."""
+    """Whether tuples that a level released all stand at these keys in the relation below it."""
     if not released:
         return True
     chain = reader.chain

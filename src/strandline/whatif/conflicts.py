@@ -2,7 +2,7 @@
 
 A REPLACE or DELETE keeps the signature of the row that it affects. When the row below has another signature by now, or
 is gone, that is a conflict; so is a row below that has come to have a key which the what-if gives to another tuple.
-Conflicts reach further: whoever gives a tuple up gets the row below back, with its key, so a tuple of ours that has it
+Conflicts reach further: giving a tuple up brings the row below back, with its key, so a tuple of ours that has it
 is in conflict too. A key that was deleted and given to another tuple is one conflict, that of the other tuple, unless
 each of the two meets a row of its own below.
 """
@@ -369,7 +369,7 @@ def _conflicts(comparison: LevelComparison, lower: Flags, again: Numbers) -> npt
     there, rivalled = comparison.theirs >= 0, comparison.rival >= 0
     changed = np.zeros(len(comparison.ours), dtype=np.bool_)
     changed[there] = _changed(comparison, np.flatnonzero(there))
-    # A row below that is the very row that ours is, is no conflict, whoever put it there.
+    # A row below that is the very row that ours is, is no conflict, wherever it came from.
     meets = rivalled.copy()
     meets[meets] = _differ(comparison, np.flatnonzero(meets), comparison.rival)
     lost = lower & ~there & _signed(comparison)

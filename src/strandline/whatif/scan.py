@@ -6,8 +6,7 @@ the what-if shows of it. A read that is restricted by key takes the pages of its
 and the ids of each whole D. A span is a run of the base's pages: what one work item reads.
 
 `WhatIfRelation` is the same as a `Relation`. A part is a scan of the format `what-if`: it names a state, a what-if, a
-scan time and a span. It is read here or on a Spark worker. Whoever holds the relation keeps its states from being
-freed.
+scan time and a span. It is read here or on a Spark worker. The relation keeps its states from being freed.
 """
 
 from __future__ import annotations

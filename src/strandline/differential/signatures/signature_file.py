@@ -260,7 +260,7 @@ def _is_whole(path: str, size: int, checksum: int) -> bool:
 
 
 def _checksum(path: str) -> int:
-    """A CRC of the file: it tells damage, not malice, and costs less than reading."""
+    """A CRC of the file: it finds damage, not forgery, and costs less than reading."""
     checksum = 0
     with open_version(path)[0] as file:
         while block := file.read(1 << 22):

@@ -74,7 +74,7 @@ def replace_master(objects: Objects, stored: StoredMaster, edited: Master) -> bo
     _delete(objects, set(stored.master.retired) - chunk_names(edited))
     if not swap_if_first(objects.storage, MASTER, stored.token, encode_master(edited)):
         return False
-    with suppress(StorageError):  # the swap stands; whoever swaps next deletes them
+    with suppress(StorageError):  # the swap stands; the next one deletes them
         _delete(objects, retired)
     return True
 

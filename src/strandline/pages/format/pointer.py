@@ -3,7 +3,7 @@
 It names the root of the current page table, and holds everything whose change must be atomic with the root: the
 chain's snapshots and forks, the fenced processes, the objects freed but not yet deleted, the table reservations and
 the log. Every replacement carries a new random id and leaves it in the log. So a pointer's bytes never repeat, and
-whoever got no answer to a swap can find out what became of it.
+a process that got no answer to a swap can find out what became of it.
 
 Lists that may grow long (`ChunkedList`) keep a short tail inside the pointer and the rest on extension pages, called
 chunks (section 3.5). Chunks are immutable and written like nodes, so a longer list never makes a commit dearer. A

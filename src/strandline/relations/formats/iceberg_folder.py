@@ -1,7 +1,7 @@
-"""Iceberg tables whose catalog is their own folder: whoever creates `metadata/vN.metadata.json` has committed state N.
+"""Iceberg tables whose catalog is their own folder: to create `metadata/vN.metadata.json` is to commit state N.
 
 `version-hint.text` follows the commit and may lag behind. A commit is refused if the table is no longer what it was
-when it was loaded: whoever meets that loads it again.
+when it was loaded: the caller then loads it again.
 """
 
 from __future__ import annotations

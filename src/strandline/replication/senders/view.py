@@ -329,7 +329,7 @@ class ViewPlan:
                 record = newest.copy(context.record.name)
                 noted = record.taken if record.taken != context.record.taken else None
                 if noted is not None and noted.commit > position.commit:
-                    return record  # somebody else refreshed it meanwhile
+                    return record  # another process refreshed it meanwhile
                 measured = with_seen(record.measured, seen)
                 record = replace(record, taken=position, last=last, held=held, measured=measured)
                 record = replace(record, seen=context.host.pages.now(), checksum=checksum)
@@ -371,7 +371,7 @@ class ViewPlan:
         def work(transaction: TableTransaction) -> None:
             with context.newest() as newest:
                 there = newest.copies.get(record.name)
-                if there is not None and there.seen == record.seen:  # else somebody else was here meanwhile
+                if there is not None and there.seen == record.seen:  # else another process was here meanwhile
                     here = replace(there, seen=host.pages.now(), current=context.state.commit)
                     put(transaction, here, exists=True)
 

@@ -1,7 +1,7 @@
 """Copies as Delta tables. A message, and the position that it leads to, are one commit of the log.
 
 The manifest stands in the commit's information, and beside it the number of the commit as the version of an
-application's transaction, which the log keeps for ever: a table whose log has lost our last commit is known to be ours.
+application's transaction, which the log always keeps: a table whose log has lost our last commit is known to be ours.
 A commit is never rebased: if the table has another version than the one that was read, it is refused.
 """
 

@@ -7,8 +7,8 @@
       _strandline/ids/…         our own columns of each part, row by row, where there are any
 
 A commit is the replacement of the manifest. Whatever a stopped process left undone (showing new parts, removing old
-ones) is done by whoever opens the folder to write next. Between the manifest and the end of that, a reader of the bare
-folder can meet parts of two states; the manifest never does.
+ones) is done by the next process that opens the folder to write. Between the manifest and the end of that, a reader of
+the bare folder can meet parts of two states; the manifest never does.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class ParquetFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One writer at a time; the kernel lets go of the lock when a process ends, however it ends."""
+        """One writer at a time; the kernel releases the lock when a process ends, however it ends."""
         with locked(self._inside("LOCK")):
             if self.exists():
                 self.settle(self.read())
@@ -194,7 +194,7 @@ class ParquetFolder:
         check_carried(definition.stored)
 
     def check_layout(self, definition: CopyDefinition) -> None:
-        """Refuses a table whose columns somebody altered; bare files have no columns but their own."""
+        """Refuses a table whose columns were altered; bare files have no columns but their own."""
 
     def _file(self, part: FolderPart) -> str:
         shown = os.path.join(self.path, part.name)

@@ -264,7 +264,7 @@ class SqlTarget:
         if state is None:
             return
         layout = self._layout(state.definition)
-        filled = bool(state.layout)  # before that, what has the copy's name is somebody else's
+        filled = bool(state.layout)  # before that, what has the copy's name is not ours
         try:
             with self._database.transaction():
                 if filled and layout.hides:

@@ -62,8 +62,8 @@ class CopyTarget(Protocol):
         ...
 
     def mend(self) -> None:
-        """Leaves out what can't be read and what a hand put there, so that the rest can be compared. State and position
-        stay: whoever calls it then sends what is missing."""
+        """Leaves out what can't be read and what others put there, so that the rest can be compared. State and position
+        stay: the caller then sends what is missing."""
         ...
 
     def checksums(self) -> RangeChecksums | None:

@@ -2,7 +2,7 @@
 
 numba finds machine code again by the path of its source. The package's own path will not do: Spark unpacks it for
 each session somewhere else, and each worker would compile for seconds. So a module of loops is loaded from a copy
-whose folder is named by what the machine code depends on, and whoever has the same text shares the machine code.
+whose folder is named by what the machine code depends on, and processes with the same text share the machine code.
 
 `NUMBA_CACHE_DIR` is respected. Otherwise the folder is `strandline/numba` under the user's cache folder. What lies
 there is loaded as code, so a folder that others may write to is never used; without a usable folder the code is

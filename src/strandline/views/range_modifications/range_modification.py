@@ -112,7 +112,7 @@ def statements_of_commit(
 
 
 def audience(copy: ViewCopyRecord) -> str:
-    """For whom a statement is: all unrestricted copies of a kind, or one restricted copy."""
+    """Which copies a statement is for: all unrestricted copies of a kind, or one restricted copy."""
     kind = kind_of(copy.target)
     return kind if copy.where is None and copy.columns is None else f"{kind} {copy.id}"
 

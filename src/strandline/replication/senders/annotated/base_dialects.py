@@ -183,7 +183,7 @@ SELECT md5(concat(
 
 class PostgresTable(BaseTable):
     """PostgreSQL: its trigger is called for each row, so that what a subscription applies, and rows that come through a
-    partitioned table, are noted. It is enabled `ALWAYS`: whoever disables and enables it again leaves it at `ORIGIN`.
+    partitioned table, are noted. It is enabled `ALWAYS`: one that is disabled and enabled again is left at `ORIGIN`.
 
     Under `REPEATABLE READ` a mere update would overlook entries of a later fix-up, and the row with them: there it
     enters rows that have no entry, which ends with the usual "could not serialize access" if there is one.
@@ -230,7 +230,7 @@ class PostgresTable(BaseTable):
         return int(self.database.execute("SELECT pg_table_size(to_regclass(?))", [self.sql])[0][0])
 
     def lock(self) -> None:
-        """In short tries: writers queue behind whoever waits for the lock."""
+        """In short tries: writers queue behind a session that waits for the lock."""
         deadline, patience = time.monotonic() + LOCK_SECONDS, 100
         while not self._locked(patience):
             if time.monotonic() > deadline:
@@ -296,7 +296,7 @@ class PostgresTable(BaseTable):
         anew = f"UPDATE {self.annotations} AS s SET {time} = NULL, {previous} = NULL WHERE {here};"
         if key.given:
             touch, anew = f"{enter}{time} = NULL;", f"{enter}{time} = NULL, {previous} = NULL;"
-        # Whoever may write to the base need not be allowed to write here; so names are looked up in safe places only.
+        # A user who may write to the base need not be allowed to write here: names are looked up in safe places only.
         self.database.execute(
             f"CREATE OR REPLACE FUNCTION {self._function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
             f"SET search_path = pg_catalog, pg_temp AS $strandline$ BEGIN "

@@ -129,7 +129,7 @@ class BaseSite:
 
 @contextmanager
 def opened(address: Address, *, leaving: bool = False) -> Iterator[BaseSite]:
-    """A base's database, open. To whom is `leaving` the table may be gone, or something else stand in its place."""
+    """A base's database, open. When `leaving`, its table may be gone, or something else stand in its place."""
     with connect(address) as database:
         yield BaseSite(describe(database, address, leaving=leaving), BaseCatalog(database, address.schema))
 
