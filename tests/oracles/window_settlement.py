@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from strandline.differential.window.aging_buffer import Numbers
 from strandline.differential.window.options import displacement
 from strandline.differential.window.pairs import rows_differ
-from strandline.values import DEFAULT_SEED, second_seed, signature
+from strandline.values import DEFAULT_SEED, Numbers, second_seed, signature
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.values import matching
-from strandline.values.matching import (
-    Numbers,
-    first_occurrences,
-    key_numbers,
-    match,
-    match_numbers,
-    meets,
-    sought_values,
-)
+from strandline.values import Numbers, matching
+from strandline.values.matching import first_occurrences, key_numbers, match, match_numbers, meets, sought_values
 
 _ENDS = [-(2**63), -(2**63) + 1, 2**63 - 2, 2**63 - 1]
 _numbers = st.one_of(

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from strandline.tables.page import Columns
+from strandline.values import Flags
 from strandline.whatif.seen_ids import IdSet, SeenIds, seen
 from strandline.whatif.table_1 import ACCEPT, SEE, TABLE_1, Lines, differential_lines, line_of
 from strandline.whatif.tuples import (
@@ -25,7 +26,6 @@ from strandline.whatif.tuples import (
     PLACE,
     TUPNUM,
     TYPE,
-    Flags,
     Type,
 )
 from strandline.whatif.visibility import DifferentialRelation, VisibleTuples, ids_of, table_1_lines, visible_tuples

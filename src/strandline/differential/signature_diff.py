@@ -56,9 +56,19 @@ from strandline.differential.signatures import (
 )
 from strandline.differential.state_build import build_state, check_unique, signing_groups
 from strandline.engine import Attempt, Result, WorkItem, kernel
-from strandline.values import BLOCK_ROWS, Matching, Numbers, cast_rows, match, match_numbers, no_rows, plain, unequal
+from strandline.values import (
+    BLOCK_ROWS,
+    Flags,
+    Matching,
+    Numbers,
+    cast_rows,
+    match,
+    match_numbers,
+    no_rows,
+    plain,
+    unequal,
+)
 
-Flags = npt.NDArray[np.bool_]
 SPARSE = 4
 """Where a segment has more than so many rows for each of an item, the item looks its own up instead of merging both."""
 

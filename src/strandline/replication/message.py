@@ -26,7 +26,7 @@ from strandline.changes import COUNT as CHANGES_COUNT
 from strandline.errors import ChangesError, FormatError
 from strandline.replication.definition import ABOVE, COUNT, UPTO, CopyDefinition
 from strandline.storage import cached_property
-from strandline.values import no_rows
+from strandline.values import Flags, Numbers, no_rows
 from strandline.views import RangeStatement
 
 CHANGES, LOAD = "changes", "load"
@@ -208,10 +208,6 @@ def _ipc(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
-Addresses = np.ndarray[tuple[int], np.dtype[np.int64]]
-
-
 class Emptying:
     """The ranges of one message. They do not overlap; each is open below and closed above."""
 
@@ -224,7 +220,7 @@ class Emptying:
         """Whether addresses from `least` to `greatest`, both included, can be among them."""
         return bool(np.any((self._above < greatest) & (self._upto >= least)))
 
-    def holds(self, addresses: Addresses) -> Flags:
+    def holds(self, addresses: Numbers) -> Flags:
         """Which of the addresses are to go."""
         if not len(self._above):
             return np.zeros(len(addresses), dtype=np.bool_)

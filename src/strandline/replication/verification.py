@@ -23,11 +23,10 @@ from strandline.changes import COUNTED, ChangeSet, Header, difference, empty, ke
 from strandline.errors import Damaged, StorageError
 from strandline.replication.definition import COUNT, SIGNATURE, CopyDefinition, signed
 from strandline.replication.targets import DIGITS, CopyTarget, RangeChecksums
-from strandline.values import cast_rows, no_rows, plain_schema, row_signatures, scheme_of
+from strandline.values import Words, cast_rows, no_rows, plain_schema, row_signatures, scheme_of
 from strandline.views import ContentChecksum
 
 RANGES = 256
-Words = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,14 @@ from strandline.storage import cached_property
 from strandline.tables.changes import compared
 from strandline.tables.incoming_rows import in_order, taken_keys
 from strandline.tables.keys import encode_keys, sort_order
-from strandline.tables.page import Numbers, PageContents, base_of
+from strandline.tables.page import PageContents, base_of
 from strandline.tables.page_cache import PageCache
 from strandline.tables.page_writer import EncodedPage, PageIO, PageWriter, ResolvedDelta, bulk_writer, resolve
 from strandline.tables.routing import DELETE, range_numbers, routed_schema
 from strandline.tables.row_changes import NONE, Delta, read_freed, write_freed
 from strandline.tables.scan import objects_of
 from strandline.tables.schema import ROW, TableSchema
-from strandline.values import no_rows
+from strandline.values import Numbers, no_rows
 
 
 class WriteMode(Enum):

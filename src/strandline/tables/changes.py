@@ -17,12 +17,12 @@ import pyarrow as pa
 from strandline.changes import ChangeSet, Header, difference, keyed_difference, keyed_header
 from strandline.engine import parallel
 from strandline.pages import Entry, ReadView, TableEntry, TableId
-from strandline.tables.page import Flags, Numbers, PageContents, live_base
+from strandline.tables.page import PageContents, live_base
 from strandline.tables.page_cache import PageCache, Read
 from strandline.tables.predicates import repeat
 from strandline.tables.scan import TableReader, find_table
 from strandline.tables.schema import DELETED, ROW, TableSchema, holds
-from strandline.values import Matching, free_name, match, match_numbers, no_rows, unequal
+from strandline.values import Flags, Matching, Numbers, free_name, match, match_numbers, no_rows, unequal
 
 
 @dataclass(frozen=True)

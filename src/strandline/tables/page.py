@@ -25,7 +25,7 @@ from strandline.storage import cached_property
 from strandline.tables.column_chunks import with_columns
 from strandline.tables.keys import encode_keys, sort_order, word_array, words
 from strandline.tables.schema import DELETED, FIELD_ID, ROW, Column, TableSchema
-from strandline.values import no_rows
+from strandline.values import Flags, Numbers, no_rows
 
 SMALL_PAGE = 4096
 """Rows up to which dictionaries and statistics cost more than they save."""
@@ -243,10 +243,6 @@ def _repeated(default: pa.Array | None, kind: pa.DataType, count: int) -> pa.Chu
     if default is None:
         return pa.chunked_array([pa.nulls(count, kind)])
     return pa.chunked_array([default.take(pa.array(np.zeros(count, dtype=np.int64)))])
-
-
-Numbers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from strandline.tables.keys import encode_keys, sort_order
 from strandline.tables.page import (
     GROUP_ROWS,
     BasePage,
-    Numbers,
     Overlay,
     PageContents,
     base_of,
@@ -36,6 +35,7 @@ from strandline.tables.page import (
 from strandline.tables.page_cache import PageCache, Read
 from strandline.tables.row_changes import FRESH, NONE, Delta
 from strandline.tables.schema import DELETED, ROW, TableSchema
+from strandline.values import Numbers
 
 Write = Callable[[bytes, int], PageRef]
 

@@ -17,7 +17,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -27,7 +26,7 @@ from strandline.storage import cached_property
 from strandline.tables.incoming_rows import exact_array, is_held
 from strandline.tables.keys import after_prefix, encode_key
 from strandline.tables.schema import TableSchema
-from strandline.values import conjuncts, is_plain_text, load_sqlglot, parse_duckdb
+from strandline.values import Flags, conjuncts, is_plain_text, load_sqlglot, parse_duckdb
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -46,9 +45,6 @@ def literal(value: Any, field: pa.Field, doing: str) -> pa.Array:
 def repeat(value: pa.Array, count: int) -> pa.Array:
     """A column of one value."""
     return value if count == 1 else value.take(pa.array(np.zeros(count, dtype=np.int64)))
-
-
-Flags = npt.NDArray[np.bool_]
 
 
 class TableExpression:

@@ -30,9 +30,7 @@ from strandline.pages import Entry, TableEdit, TableId
 from strandline.tables.keys import encode_keys, encode_rows, is_provisional, provisional_key, provisional_start
 from strandline.tables.page_cache import PageCache, Read
 from strandline.tables.schema import ROW, TableSchema
-from strandline.values import Flags, no_rows
-
-Numbers = npt.NDArray[np.int64]
+from strandline.values import Flags, Numbers, no_rows
 
 NONE = -1
 """No row, or no number: the row that stands under the key lends its own, else a new one is given."""

@@ -1,18 +1,17 @@
 """What a value is: types and where they meet, equality, encodings, text, SQL expressions, signatures, matching."""
 
 from strandline.values.arrow_conditions import arrow_condition
+from strandline.values.buffers import Column, Flags, Numbers, Positions, Words, bits, byte_ranges, fixed_width, validity
 from strandline.values.duckdb_columns import in_sql_type, readable
 from strandline.values.duckdb_functions import is_aggregate, unsteady_calls
 from strandline.values.encoding import cast_array, cast_rows, no_rows, plain, plain_schema, plain_type, with_inner_types
-from strandline.values.equality import Column, Flags, comparable, key_order, unequal
+from strandline.values.equality import comparable, key_order, unequal
 from strandline.values.expressions import Condition, Expression, parse_condition, parse_expression, renamed_columns
 from strandline.values.frames import ArrowRows
 from strandline.values.hash_runs import Hashes, HashWriter, key_hashes, read_hashes, repeated_hashes
 from strandline.values.matching import (
     BLOCK_ROWS,
     Matching,
-    Numbers,
-    Positions,
     first_occurrences,
     is_sought,
     key_numbers,
@@ -30,10 +29,7 @@ from strandline.values.signatures import (
     MINIMUM_BITS,
     SIGNATURE_ALGORITHM,
     Scheme,
-    bits,
-    byte_ranges,
     column_row_signatures,
-    fixed_width,
     is_kept,
     kind_of,
     load_compiled,
@@ -42,7 +38,6 @@ from strandline.values.signatures import (
     scheme_of,
     second_seed,
     signature,
-    validity,
 )
 from strandline.values.spark_types import arrow_schema_of, spark_schema, spark_struct, spark_table
 from strandline.values.sql import (

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ import pyarrow.types as pt
 
 from strandline.engine import sandboxed_duckdb
 from strandline.errors import SchemaError
+from strandline.values.buffers import Column, Flags
 from strandline.values.type_unification import (
     SPLIT,
     TICKS,
@@ -273,10 +274,6 @@ def _arrow_null_mask(array: pa.Array) -> Any:
 
 def _positions(count: int) -> list[str]:
     return [f"f{position}" for position in range(count)]
-
-
-Flags = npt.NDArray[np.bool_]
-Column: TypeAlias = "pa.ChunkedArray | pa.Array"
 
 
 def key_order(table: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:

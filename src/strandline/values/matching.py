@@ -22,12 +22,11 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.engine import kernel_duckdb, machine_memory
+from strandline.values.buffers import Numbers, Positions
 from strandline.values.equality import comparable, unequal
 from strandline.values.signatures import DEFAULT_SEED, compiled_pays, load_compiled, signature
 from strandline.values.type_unification import is_byte_string
 
-Positions = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.int64]
 Columns: TypeAlias = list[pa.ChunkedArray]
 
 _NONE: Positions = np.empty(0, dtype=np.int64)

@@ -31,11 +31,11 @@ from strandline.tables import (
     in_shape,
     net_rows,
 )
-from strandline.values import no_rows
+from strandline.values import Flags, no_rows
 from strandline.whatif.catalog import WhatIfChain, WhatIfDefinition, chain_of, differential_table
 from strandline.whatif.placement import place_keys
 from strandline.whatif.scan import PageSpan, WhatIfReader
-from strandline.whatif.tuples import LEVEL, MAXDATE, MINDATE, PLACE, STORED, TUPNUM, Flags
+from strandline.whatif.tuples import LEVEL, MAXDATE, MINDATE, PLACE, STORED, TUPNUM
 from strandline.whatif.writes import bounds_of
 
 Tname = tuple[int, int]

@@ -23,24 +23,11 @@ from strandline.changes import ChangeSet, difference
 from strandline.errors import ChangesError, InputError
 from strandline.storage import cached_property
 from strandline.tables import ALL, MOST_POINTS, KeyBounds, TableSchema, encode_keys
-from strandline.values import free_name, match, unequal
+from strandline.values import Flags, Numbers, free_name, match, unequal
 from strandline.whatif.catalog import SignedShape, WhatIfDefinition
 from strandline.whatif.placement import LEVEL_BITS, place_keys
 from strandline.whatif.scan import WhatIfReader, WhatIfSelection
-from strandline.whatif.tuples import (
-    LEVEL,
-    PLACE,
-    SIGNATURE,
-    STORED,
-    TUPNUM,
-    TYPE,
-    Flags,
-    Numbers,
-    Type,
-    numbers,
-    signatures,
-    valid,
-)
+from strandline.whatif.tuples import LEVEL, PLACE, SIGNATURE, STORED, TUPNUM, TYPE, Type, numbers, signatures, valid
 from strandline.whatif.visibility import Tuples
 from strandline.whatif.writes import bounds_of
 

@@ -31,26 +31,14 @@ from strandline.tables import (
     show_keys,
     sort_order,
 )
-from strandline.values import match
+from strandline.values import Flags, Numbers, match
 from strandline.whatif.catalog import chain_of, children, definitions
 from strandline.whatif.conflicts import COLLISION, HOW, LevelComparison, Resolve, compare, decide, net, taken
 from strandline.whatif.lifecycle import refuse_children
 from strandline.whatif.placement import LEVEL_BITS
 from strandline.whatif.seen_ids import SeenIds
 from strandline.whatif.transaction import OpenWhatIf, WhatIfHost, WhatIfTransaction, run_transaction
-from strandline.whatif.tuples import (
-    LEVEL,
-    MINDATE,
-    OWN,
-    SIGNATURE,
-    TUPNUM,
-    UNDATED,
-    Flags,
-    Numbers,
-    numbers,
-    signatures,
-    valid,
-)
+from strandline.whatif.tuples import LEVEL, MINDATE, OWN, SIGNATURE, TUPNUM, UNDATED, numbers, signatures, valid
 from strandline.whatif.visibility import ORIGINS, Tuples
 from strandline.whatif.writes import DifferentialWriter, close, uncovered
 

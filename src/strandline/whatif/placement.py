@@ -27,8 +27,7 @@ from strandline.tables import (
     number_array,
     row_of,
 )
-from strandline.values import no_rows
-from strandline.whatif.tuples import Numbers
+from strandline.values import Numbers, no_rows
 
 LEVEL_BITS = 48
 """Without a key rows stand by level, then by number: a level is worth so many bits."""

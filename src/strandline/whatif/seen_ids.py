@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from strandline.whatif.tuples import Flags, Numbers
+from strandline.values import Flags, Numbers
 
 Bits = npt.NDArray[np.uint8]
 _SPARSE = 64

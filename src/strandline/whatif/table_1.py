@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from strandline.whatif.tuples import Flags, Type
+from strandline.values import Flags
+from strandline.whatif.tuples import Type
 
 Lines = npt.NDArray[np.int8]
 

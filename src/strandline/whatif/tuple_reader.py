@@ -22,7 +22,7 @@ from strandline.engine import parallel
 from strandline.pages import Entry, ReadView
 from strandline.storage import cached_property
 from strandline.tables import ALL, KeyBounds, OpenedPage, PageCache, TableReader, TableSchema, TableTransaction
-from strandline.values import no_rows
+from strandline.values import Numbers, no_rows
 from strandline.whatif.catalog import IDS, WhatIfDefinition, in_table_shape
 from strandline.whatif.placement import place_bounds
 from strandline.whatif.seen_ids import Bits, IdSet, SeenIds
@@ -39,7 +39,6 @@ from strandline.whatif.tuples import (
     STORED,
     TUPNUM,
     TYPE,
-    Numbers,
     constant,
     numbers,
 )

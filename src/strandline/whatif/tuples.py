@@ -17,13 +17,12 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.engine import parallel
 from strandline.tables import Column
-from strandline.values import row_signatures, scheme_of
+from strandline.values import Flags, Numbers, row_signatures, scheme_of
 
 CHUNK_ROWS = 65_536
 
@@ -49,9 +48,6 @@ def constant_value(column: pa.ChunkedArray) -> int | None:
     ends = pc.min_max(first).as_py()
     return int(ends["min"]) if ends["min"] == ends["max"] else None
 
-
-Numbers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 _MARK = "\x1f"
 PLACE, LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE, SIGNATURE, CHANGED = (

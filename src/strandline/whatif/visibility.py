@@ -20,11 +20,11 @@ import pyarrow as pa
 
 from strandline.storage import cached_property
 from strandline.tables import ROW, repeats, sort_order
-from strandline.values import no_rows
+from strandline.values import Flags, Numbers, no_rows
 from strandline.whatif.placement import LEVEL_BITS, key_numbers
 from strandline.whatif.seen_ids import IdSet, SeenIds, seen
 from strandline.whatif.table_1 import ACCEPT, SEE, Lines, differential_lines
-from strandline.whatif.tuples import CHANGED, LEVEL, MAXDATE, MINDATE, TUPNUM, TYPE, Flags, Numbers, Type, numbers
+from strandline.whatif.tuples import CHANGED, LEVEL, MAXDATE, MINDATE, TUPNUM, TYPE, Type, numbers
 
 Order = npt.NDArray[np.uint64]
 

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.tables import ROW, Columns
+from strandline.values import Numbers
 from strandline.whatif.seen_ids import run_start, seen
-from strandline.whatif.tuples import TUPNUM, Numbers, Type, numbers
+from strandline.whatif.tuples import TUPNUM, Type, numbers
 from strandline.whatif.visibility import DifferentialRelation, interleave, valid_tuples
 
 

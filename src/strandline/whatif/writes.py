@@ -31,24 +31,12 @@ from strandline.tables import (
     settle_counts,
     taken_keys,
 )
-from strandline.values import cast_rows, match
+from strandline.values import Flags, Numbers, cast_rows, match
 from strandline.whatif.placement import key_numbers, places
 from strandline.whatif.scan import WhatIfSelection, checked_condition
 from strandline.whatif.seen_ids import SeenIds
 from strandline.whatif.transaction import OpenWhatIf
-from strandline.whatif.tuples import (
-    ANY,
-    MAXDATE,
-    OWN,
-    SIGNATURE,
-    UNDATED,
-    Flags,
-    Numbers,
-    Type,
-    bits_of,
-    own_columns,
-    signatures,
-)
+from strandline.whatif.tuples import ANY, MAXDATE, OWN, SIGNATURE, UNDATED, Type, bits_of, own_columns, signatures
 from strandline.whatif.visibility import Tuples
 
 

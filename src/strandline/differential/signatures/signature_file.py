@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -29,6 +28,7 @@ from strandline.errors import FormatError
 from strandline.storage import JsonRecord, file_size, is_object_url, open_version
 from strandline.values import (
     DEFAULT_SEED,
+    Numbers,
     Scheme,
     column_row_signatures,
     comparable,
@@ -38,7 +38,6 @@ from strandline.values import (
     signature,
 )
 
-Numbers = npt.NDArray[np.int64]
 NULL_KEY = -(1 << 63)
 _ANY_INTEGER = pa.decimal128(20, 0)
 """Integer keys beside their numbers: any of 64 bits, with a sign or without."""

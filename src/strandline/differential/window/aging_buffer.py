@@ -11,12 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from strandline.differential.window.compiled import kernels
+from strandline.values import Numbers
 
-Numbers = npt.NDArray[np.int64]
 _FEW_ROWS = 16_384
 _LEAST_NODES = 1_024
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from strandline.differential.window.aging_buffer import AgingBuffer, Numbers
+from strandline.differential.window.aging_buffer import AgingBuffer
 from strandline.differential.window.compiled import kernels
 from strandline.differential.window.input_buffer import InputBuffers, Stretch, takeable
 from strandline.differential.window.options import (
@@ -32,7 +32,7 @@ from strandline.differential.window.options import (
 )
 from strandline.differential.window.pairs import Pairs
 from strandline.errors import SchemaError
-from strandline.values import DEFAULT_SEED, second_seed, signature
+from strandline.values import DEFAULT_SEED, Numbers, second_seed, signature
 
 # Rows that are worked on at a stretch: enough to make the cost of a call vanish, few enough for the cache.
 _STRETCH_ROWS = 65_536

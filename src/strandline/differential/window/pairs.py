@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.differential.window.aging_buffer import AgingBuffer, Numbers
+from strandline.differential.window.aging_buffer import AgingBuffer
 from strandline.differential.window.compiled import kernels
 from strandline.differential.window.input_buffer import Stretch
 from strandline.values import (
+    Numbers,
     bits,
     byte_ranges,
     fixed_width,

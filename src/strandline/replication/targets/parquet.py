@@ -20,9 +20,9 @@ from strandline.errors import ChangesError, Damaged, InputError, NotFound
 from strandline.relations import Address
 from strandline.replication.copy_state import CopyState, Evolution, after, is_new, the_same
 from strandline.replication.definition import COUNT, RANGES, SIGNATURE, CopyDefinition, check_no_null_keys, signed
-from strandline.replication.message import LOAD, Emptying, Flags, Message, refuse_statements
+from strandline.replication.message import LOAD, Emptying, Message, refuse_statements
 from strandline.replication.targets.parquet_folder import FolderManifest, FolderPart, ParquetFolder, going
-from strandline.values import row_signatures, scheme_of
+from strandline.values import Flags, row_signatures, scheme_of
 
 PART_ROWS = 131_072
 SMALL_PARTS = 8

@@ -1,7 +1,6 @@
 """Row signatures (sl3): their computation and their description."""
 
 from strandline.values.signatures.compiled_cache import is_kept, load_compiled
-from strandline.values.signatures.numpy_engine import bits, byte_ranges, fixed_width, validity
 from strandline.values.signatures.scheme import (
     DEFAULT_SEED,
     MAXIMUM_BITS,

@@ -6,16 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from strandline.errors import SchemaError
-from strandline.values.signatures.numpy_engine import Flags, Words, fixed_width
+from strandline.values.buffers import Flags, Numbers, Words, fixed_width
 
-Numbers: TypeAlias = npt.NDArray[np.int64]
 _HALF = np.uint64(32)
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 

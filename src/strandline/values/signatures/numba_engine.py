@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from strandline.errors import extra
+from strandline.values.buffers import Flags, Offsets, Words
 from strandline.values.signatures.compiled_cache import load_compiled
-from strandline.values.signatures.numpy_engine import Flags, Offsets, Words
 
 with extra("fast", "computing row signatures"):
     kernels: Any = load_compiled(

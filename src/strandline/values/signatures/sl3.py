@@ -46,13 +46,12 @@ import pyarrow.compute as pc
 
 from strandline.errors import InputError, SchemaError, is_installed
 from strandline.storage import import_whole
+from strandline.values.buffers import Column, Flags, Offsets, Words, bits, byte_ranges, fixed_width, validity
 from strandline.values.signatures import numpy_engine
 from strandline.values.signatures.decimals import shortest_decimals
-from strandline.values.signatures.numpy_engine import Flags, Offsets, Words, bits, byte_ranges, fixed_width, validity
 from strandline.values.signatures.scheme import fields_by_name, kind_of
 from strandline.values.type_unification import is_byte_string, is_list
 
-Column: TypeAlias = pa.Array | pa.ChunkedArray
 EngineName: TypeAlias = Literal["auto", "numpy", "numba"]
 
 _MASK = 2**64 - 1

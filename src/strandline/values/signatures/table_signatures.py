@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.errors import StateError
-from strandline.values.signatures.numpy_engine import Words
+from strandline.values.buffers import Column, Words
 from strandline.values.signatures.scheme import Scheme, kind_of, kinds_meet
-from strandline.values.signatures.sl3 import Column, EngineName, second_seed, signature
+from strandline.values.signatures.sl3 import EngineName, second_seed, signature
 
 
 def row_signatures(table: pa.Table | pa.RecordBatch, scheme: Scheme, engine: EngineName = "auto") -> Words:

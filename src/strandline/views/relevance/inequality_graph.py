@@ -19,10 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strandline.storage import cached_property
+from strandline.values import Flags
 from strandline.views.relevance.negative_cycles import (
     ZERO,
     Edge,
-    Flags,
     Matrix,
     RowBounds,
     Weight,

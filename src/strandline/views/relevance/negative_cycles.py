@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Flags = npt.NDArray[np.bool_]
+from strandline.values import Flags
+
 Weight = Any
 """A coded weight: an int, or an array of them, one for each row."""
 

@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 from strandline.errors import SqlError, shortened
 from strandline.values import (
     Condition,
+    Flags,
     array_of,
     arrow_condition,
     parse_condition,
@@ -45,7 +46,6 @@ from strandline.values import (
 from strandline.views.definition import ViewDefinition, unqualified
 from strandline.views.relevance.disjuncts import Conjunction, disjuncts
 from strandline.views.relevance.inequality_graph import InequalityGraph, StatedInequality
-from strandline.views.relevance.negative_cycles import Flags
 from strandline.views.relevance.terms import RowExpression, TermReader
 
 if TYPE_CHECKING:

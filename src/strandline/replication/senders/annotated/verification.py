@@ -24,10 +24,9 @@ from strandline.replication.senders.annotated.fix_up import BaseSite, enter_give
 from strandline.replication.senders.annotated.program import ALL, all_rows
 from strandline.replication.targets import CopyTarget
 from strandline.replication.verification import Verification
-from strandline.values import no_rows, row_signatures, scheme_of
+from strandline.values import Numbers, no_rows, row_signatures, scheme_of
 
 SHOWN = 10
-Addresses = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,8 @@ class CopyComparison:
     """The addresses at which base and copy differ: those that go, and those that come."""
 
     verification: Verification
-    gone: Addresses
-    coming: Addresses
+    gone: Numbers
+    coming: Numbers
 
     @property
     def ranges(self) -> pa.Table:
@@ -114,7 +113,7 @@ def _values(column: pa.Array) -> list[Any]:
     return ["NaN" if value != value else value for value in values] if pa.types.is_floating(column.type) else values
 
 
-def rows_at(site: BaseSite, copy: BaseCopyRecord, addresses: Addresses) -> pa.Table:
+def rows_at(site: BaseSite, copy: BaseCopyRecord, addresses: Numbers) -> pa.Table:
     """What the base has at these addresses for the copy."""
     schema = rows_schema(site, copy.columns)
     if not len(addresses):
@@ -128,7 +127,7 @@ def rows_at(site: BaseSite, copy: BaseCopyRecord, addresses: Addresses) -> pa.Ta
 class _Signed:
     """Rows by address, in order: each as often as it is there."""
 
-    address: Addresses
+    address: Numbers
     words: npt.NDArray[Any]
 
 
@@ -165,10 +164,10 @@ def _signed(batches: Iterable[pa.RecordBatch], address: str, definition: CopyDef
     return _Signed(together[order], np.concatenate(words)[order])
 
 
-def _different(wanted: _Signed, held: _Signed) -> Addresses:
+def _different(wanted: _Signed, held: _Signed) -> Numbers:
     """Addresses of both whose rows differ."""
     addresses, first, times = np.unique(held.address, return_index=True, return_counts=True)
     common, here, there = np.intersect1d(wanted.address, addresses, assume_unique=True, return_indices=True)
     unlike = np.any(wanted.words[here] != held.words[first[there]], axis=1) | (times[there] > 1)
-    differing: Addresses = common[unlike]
+    differing: Numbers = common[unlike]
     return differing
