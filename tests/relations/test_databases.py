@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -431,3 +432,23 @@ def test_no_address_shows_its_password_in_an_error(address: str) -> None:
         open_relation(address.format("s3cr3t"))
     error = raised.value
     assert "s3cr3t" not in f"{error} {error.to_json()}"
+
+
+def test_threads_open_and_close_one_duckdb_file_at_once(tmp_path: Path) -> None:
+    address = parse_address(f"duckdb:///{tmp_path}/f.duckdb#t")
+    troubles: list[StrandlineError] = []
+
+    def visit() -> None:
+        for _ in range(60):
+            try:
+                with connect(address, create=True) as database:
+                    database.execute("SELECT 1")
+            except StrandlineError as error:
+                troubles.append(error)
+
+    threads = [threading.Thread(target=visit) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert troubles == []

@@ -28,15 +28,17 @@ _IS_TABLE = (
 """DuckDB's names are the same whatever the case of their ASCII letters; the parameter is `_folded`."""
 
 _turns: dict[str, Mutex] = {}
+_openings: dict[str, Mutex] = {}
+"""By file: a file can't be opened while its last connection in this process is being closed."""
 
 
 def _folded(name: str) -> str:
     return name.translate(str.maketrans(ascii_uppercase, ascii_lowercase))
 
 
-def _turn(location: str) -> Mutex:
+def _of_file(mutexes: dict[str, Mutex], location: str) -> Mutex:
     path = os.path.realpath(location)
-    return _turns.setdefault(path, Mutex(f"the file {location}", WAIT))
+    return mutexes.setdefault(path, Mutex(f"the file {location}", WAIT))
 
 
 class DuckdbDatabase(Database):
@@ -48,7 +50,8 @@ class DuckdbDatabase(Database):
         if not create and not os.path.exists(address.location):
             raise NotFound(f"there is no file {address.scrub(address.location)}", doing=f"opening {address.shown}")
         try:
-            self._connection = DuckdbConnection(address.location, read_only=read_only)
+            with _of_file(_openings, address.location).held():
+                self._connection = DuckdbConnection(address.location, read_only=read_only)
         except duckdb.Error as error:
             raise StorageError(
                 f"it can't be opened: {address.scrub(str(error).splitlines()[0])}",
@@ -60,7 +63,7 @@ class DuckdbDatabase(Database):
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """DuckDB locks no rows: of two threads that change the same ones, one would fail. So they take turns."""
-        with _turn(self.address.location).held(), super().transaction():
+        with _of_file(_turns, self.address.location).held(), super().transaction():
             yield
 
     def _execute(self, sql: str, params: Parameters) -> list[Row]:
@@ -116,4 +119,5 @@ class DuckdbDatabase(Database):
         return [named_as(self.dialect, None, name) for (name,) in rows]
 
     def close(self) -> None:
-        self._connection.close()
+        with _of_file(_openings, self.address.location).held():
+            self._connection.close()
