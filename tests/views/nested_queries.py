@@ -139,7 +139,10 @@ def _exists(draw: st.DrawFn, known: Relations, below: Nested, depth: int) -> Nes
     term = " and ".join(draw(st.lists(st.sampled_from(terms), min_size=1, max_size=2, unique=True)))
     not_ = draw(st.sampled_from(["", "not "]))
     shown = draw(st.sampled_from(["1", "1", "*", "count(*)", "max(b.n0)"]))
-    having = draw(st.sampled_from(["", "", " having count(*) > 1"])) if "(" in shown else ""
+    havings = (
+        ["", "", " having count(*) > 1"] if "(" in shown else ["", "", "", " having true"] if shown == "1" else [""]
+    )
+    having = draw(st.sampled_from(havings))
     sql = (
         f"select a.* from ({below.sql}) a where {not_}exists (select {shown} from ({other.sql}) b where {term}{having})"
     )

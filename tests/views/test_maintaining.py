@@ -119,7 +119,7 @@ def test_explain_tells_messages_bytes_and_seconds_of_each_way(tmp_path: Path, ma
         assert ways["difference"].bytes < ways["full"].bytes
         assert "messages" in str(told)
         for record in store.pages.snapshots():
-            store.pages.drop_snapshot(record.name)
+            store.pages.unpin_snapshot(record.name)
         if maintain == "deferred":
             assert copy.explain().method == "repair"
 

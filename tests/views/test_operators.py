@@ -23,6 +23,7 @@ from strandline.relations import read_table
 from strandline.storage import LocalStorage, MemoryStorage
 from strandline.store import Store, create_on
 from strandline.tables import page_files
+from strandline.values import durations
 from strandline.views.delta_query import TwoStates
 from strandline.views.difference_table import difference
 from strandline.views.join import Join, JoinInput, JoinRunner, join_scans, relation_scans, repeated
@@ -322,6 +323,26 @@ def test_durations_go_through_operators(tmp_path: Path) -> None:
         assert copy.verify()
 
 
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("shown", ["at - at", "at - lag(at) over (order by at, id)", "d + d", "max(at) - min(at)"])
+def test_intervals_are_durations_in_views(shown: str, stored: bool) -> None:
+    sql = f"select id, {shown} as q from t" + (" group by id" if "max" in shown else "")
+    with create_on(MemoryStorage()) as store:
+        instants, lengths = pa.array([0, 5], pa.timestamp("ms")), pa.array([1, None], pa.duration("s"))
+        store.create_table("t", pa.table({"id": [1, 2], "at": instants, "d": lengths}), key="id")
+        view = store.view("v", sql, stored=stored, maintain="eager" if stored else "deferred")
+        store.table("t").upsert([{"id": 3, "at": None, "d": timedelta(hours=1)}])
+        expected = durations(store.query(f"select q from ({sql}) order by id")["q"], "comparing")
+        assert view.to_arrow().sort_by("id")["q"].to_pylist() == expected.to_pylist()
+
+
+def test_an_interval_of_months_is_refused_when_a_view_is_read() -> None:
+    with create_on(MemoryStorage()) as store:
+        store.create_table("t", pa.table({"id": [1]}), key="id")
+        with pytest.raises(SqlError, match="months has no length"):
+            store.view("v", "select id, interval 1 month as q from t").to_arrow()
+
+
 def test_irrelevant_rows_are_told_below_operators_too() -> None:
     with create_on(MemoryStorage()) as store:
         shop(store)
@@ -414,6 +435,11 @@ def test_a_view_that_is_computed_anew_has_its_columns_once() -> None:
         "select customer, sum(count()) filter (where customer > 0) over () as n from orders group by customer",
         "select customer, max(id, 2)[2] as two, min(id, 1)[1] as one from orders group by customer",
         "select customer, count() as n, max(id order by price) as m from orders group by customer having count() > 2",
+        "select 1 as one from orders having true",
+        "select 1 as one from orders where id > 500 having true",
+        "select 'x' as one from orders having (select count(*) from customers) > 2",
+        "select id from orders where exists (select 1 from customers c where c.id > 500 having true)",
+        "select id from orders o where exists (select 1 from customers c where c.id = o.customer having true)",
     ],
 )
 def test_names_and_empty_answers_mean_what_they_mean_to_duckdb(sql: str) -> None:
@@ -425,6 +451,28 @@ def test_names_and_empty_answers_mean_what_they_mean_to_duckdb(sql: str) -> None
             store.table("orders").delete(where="id in (0, 1, 290, 299)")
             store.table("customers").delete(where="id < 2")
             assert after(before, delta(store, "v", then)) == multiset(store.query(sql))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "(select sum(o.price + c.id) from customers c where c.id = o.customer)",
+        "(select sum(c.id) filter (o.price > 1) from customers c where c.id = o.customer)",
+        "(select max(c.id) from customers c having count(o.id) > 0 and min(c.id) < o.id)",
+    ],
+)
+def test_an_aggregate_over_columns_of_the_query_around_is_computed_anew_or_refused(asked: str) -> None:
+    sql = f"select id, {asked} as value from orders o"
+    with create_on(MemoryStorage()) as store:
+        shop(store)
+        try:
+            expected = multiset(store.query(sql))
+        except SqlError:
+            expected = None
+        with pytest.raises(SqlError, match=r"query around it: '.*\bo\b.*'|GROUP BY"):
+            store.view("v", sql)
+        if expected is not None:
+            assert multiset(store.view("v", sql, strict=False).to_arrow()) == expected
 
 
 @settings(max_examples=examples(8))

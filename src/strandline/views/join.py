@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from strandline.changes import COUNT, PartFile, net_counts, part_scan, read_parts, write_part
 from strandline.engine import (
@@ -55,6 +56,7 @@ from strandline.values import (
     cast_rows,
     check_microseconds,
     compare_exactly,
+    durations,
     free_name,
     is_sought,
     no_rows,
@@ -162,7 +164,8 @@ def joined(join: Join, tables: Mapping[str, pa.Table], engine: QueryEngine | Non
     columns: dict[str, Any] = {}
     for name in join.schema.names:
         if name in computed:
-            columns[name] = computed[name]
+            column = computed[name]
+            columns[name] = durations(column, "computing a view") if pt.is_interval(column.type) else column
         else:
             alias, source = join.taken[name]
             columns[name] = _taken(tables[alias].column(source), numbers[alias])

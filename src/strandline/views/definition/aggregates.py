@@ -88,6 +88,19 @@ def check_aggregates(trees: Iterable[exp.Expr]) -> None:
             raise NotMaintainable(f"{node.name.lower()}() may depend on the order of rows", shown_clause(node))
 
 
+def with_one_group(query: exp.Select) -> exp.Select:
+    """The query with an aggregate in its HAVING where that alone makes all rows one group, even if there are none."""
+    from sqlglot import exp
+
+    having = query.args.get("having")
+    if having is None or query.args.get("group") is not None:
+        return query
+    if not any(True for tree in (*query.expressions, having.this) for _ in aggregates_in(tree)):
+        always = exp.GTE(this=exp.Count(this=exp.Star()), expression=exp.Literal.number(0))
+        having.set("this", exp.and_(having.this, always))
+    return query
+
+
 def windows_in(tree: exp.Expr) -> list[exp.Expr]:
     """The windows of a tree."""
     from sqlglot import exp

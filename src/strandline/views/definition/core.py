@@ -115,7 +115,7 @@ def field_of(output: OutputColumn, scope: NameScope) -> pa.Field:
         raise _in_terms_of(error, text, output.expression, scope.doing) from None
     if pt.is_null(type_):
         raise SchemaError(f"{output.name!r} has no type", doing=scope.doing, hint="Cast it: CAST(NULL AS INTEGER)")
-    return pa.field(output.name, _in_utc(type_))
+    return pa.field(output.name, kept_as(type_))
 
 
 def _check_condition(condition: exp.Expr, scope: NameScope) -> None:
@@ -149,8 +149,10 @@ def _in_terms_of(error: SqlError, text: str, tree: exp.Expr, doing: str) -> SqlE
     return SqlError(error.why.replace(repr(text), repr(shown)), doing=doing, hint=error.hint)
 
 
-def _in_utc(type_: pa.DataType) -> pa.DataType:
-    """The type that computed columns are kept in: DuckDB's zone is the machine's, ours is UTC."""
+def kept_as(type_: pa.DataType) -> pa.DataType:
+    """The type that computed columns are kept in: instants in UTC, intervals (no file knows them) as durations."""
+    if pt.is_interval(type_):
+        return pa.duration("us")
     if pt.is_timestamp(type_) and type_.tz is not None:
         return pa.timestamp(type_.unit, "UTC")
     return type_

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from strandline.errors import SqlError
 from strandline.values import conjuncts
-from strandline.views.definition.aggregates import aggregates_in, check_aggregates, grouped, windowed
+from strandline.views.definition.aggregates import aggregates_in, check_aggregates, grouped, windowed, with_one_group
 from strandline.views.definition.clauses import (
     NotMaintainable,
     check_collations,
@@ -175,7 +175,7 @@ class _SelectReader:
 
     def __init__(self, query: exp.Select, names: _QueryNames, around: NameScope | None = None) -> None:
         check_select(query)
-        self.query = query.copy()
+        self.query = with_one_group(query.copy())
         self.query.set("with_", None)
         self.names = names
         self.beyond = (*names.beyond, *(() if around is None else (around,)))

@@ -17,7 +17,7 @@ from strandline.tables import check_key_types
 from strandline.values import no_rows, unsteady_calls
 from strandline.views.definition.clauses import NotMaintainable
 from strandline.views.definition.clock import joined_with_clocks, reads_clock
-from strandline.views.definition.core import core_definition, field_of, flattened
+from strandline.views.definition.core import core_definition, field_of, flattened, kept_as
 from strandline.views.definition.definition import (
     Occurrence,
     Operator,
@@ -227,20 +227,13 @@ def with_schema(operator: Operator, passed: Mapping[str, pa.Field], doing: str) 
     """An operator with its schema: `passed` are the columns that it hands on as they are."""
     tables = {f"i{place}": no_rows(one.schema) for place, one in enumerate(operator.inputs)}
     fields = [
-        passed[field.name].with_name(field.name) if field.name in passed else _in_utc_field(field)
+        passed[field.name].with_name(field.name) if field.name in passed else field.with_type(kept_as(field.type))
         for field in computed(operator.sql, tables, doing).schema
     ]
     for field_ in fields:
         if pa.types.is_null(field_.type):
             raise SqlError(f"{field_.name!r} has no type", doing=doing, hint="Cast it: CAST(NULL AS INTEGER)")
     return replace(operator, schema=pa.schema(fields))
-
-
-def _in_utc_field(field_: pa.Field) -> pa.Field:
-    type_ = field_.type
-    if pa.types.is_timestamp(type_) and type_.tz is not None:
-        return field_.with_type(pa.timestamp(type_.unit, "UTC"))
-    return field_
 
 
 def key_of(schema: pa.Schema, names: Sequence[str]) -> tuple[str, ...]:

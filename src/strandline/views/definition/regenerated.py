@@ -20,6 +20,7 @@ from strandline.tables import PageFiles, is_defined_here, own_names, query_over,
 from strandline.values import (
     cast_rows,
     check_microseconds,
+    durations,
     no_rows,
     parse_duckdb,
     plain_schema,
@@ -108,22 +109,8 @@ def computed(
         raise SqlError(str(error).strip().splitlines()[0], doing=doing) from None
     for place, field in enumerate(result.schema):
         if pt.is_interval(field.type):
-            durations = pa.chunked_array([_durations(chunk, doing) for chunk in result.column(place).chunks], _DURATION)
-            result = result.set_column(place, field.name, durations)
+            result = result.set_column(place, field.name, durations(result.column(place), doing))
     return result
-
-
-_DURATION = pa.duration("us")
-
-
-def _durations(intervals: pa.Array, doing: str) -> pa.Array:
-    """Intervals of DuckDB as durations, which have no months."""
-    parts = [None if one is None else (one.months, one.days, one.nanoseconds) for one in intervals.to_pylist()]
-    if any(part is not None and part[0] for part in parts):
-        why = "an interval of months has no length"
-        raise SqlError(why, doing=doing, hint="Say it in days, or cast it to text")
-    lengths = [None if part is None else part[1] * 86_400_000_000 + part[2] // 1000 for part in parts]
-    return pa.array(lengths, pa.int64()).cast(_DURATION)
 
 
 @dataclass(frozen=True)

@@ -258,6 +258,9 @@ class CorrelatedQuery:
         trees = self.trees()
         if any(one.table == SUBQUERY for tree in trees for one in columns_in(tree)):
             raise NotMaintainable("a subquery in the correlated part of a subquery", shown_clause(self.query))
+        for node in (node for tree in trees for node in aggregates_in(tree)):
+            if is_correlated(node):
+                raise NotMaintainable("an aggregate over columns of the query around it", shown_clause(_around(node)))
         clauses = ("qualify", "distinct", "offset")
         if any(self.query.args.get(name) for name in clauses) or any(map(windows_in, trees)):
             raise NotMaintainable("a correlated subquery with a window or DISTINCT", shown_clause(self.query))
