@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -107,6 +108,26 @@ def test_a_parameter_that_a_type_cant_hold_equals_no_row(
         assert tx.update(name, where=where, params=params, values={"v": held[0]}) == expected
     with taken_back(store) as tx:
         assert tx.delete(name, where=where, params=params) == expected
+
+
+def test_columns_of_each_type_are_set_by_a_parameter_and_by_expressions_of_their_own() -> None:
+    types = TYPES | {"uuid": (pa.uuid(), [uuid.UUID(int=1), uuid.UUID(int=1 << 127)])}
+    values = {name: pa.array(some[:2] if len(some) > 1 else some * 2, kind) for name, (kind, some) in types.items()}
+    with shop() as store:
+        table = store.create_table("t", pa.table({"key": [0, 1], **values}), key="key")
+        for name, held in values.items():
+            for text, params in [("coalesce(NULL, t)", {}), (":p", {"p": held[1].as_py()})]:
+                table.update(set={name: text.replace("t)", f'"{name}")')}, params=params)
+                expected = held if not params else held.take([1, 1])
+                assert table.to_arrow(columns=[name])[name].to_pylist() == expected.to_pylist(), (name, text)
+
+
+def test_a_duration_is_reckoned_with(store: Store) -> None:
+    with taken_back(store) as tx:
+        tx.update("duration us", set={"v": "v + INTERVAL 1 DAY"})
+        assert tx.to_arrow("duration us")["v"].to_pylist() == [dt.timedelta(days=1, seconds=1)]
+    with taken_back(store) as tx, pytest.raises(SqlError, match="months has no length"):
+        tx.update("duration us", set={"v": "v + INTERVAL 1 MONTH"})
 
 
 @given(cases(), st.sampled_from("kv"))

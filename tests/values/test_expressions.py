@@ -6,6 +6,7 @@ import datetime
 import os
 import subprocess
 import sys
+import uuid
 from contextlib import suppress
 from decimal import Decimal
 from typing import Any
@@ -186,3 +187,63 @@ def test_local_nanoseconds_are_compared_with_constants_to_the_last_digit(sign: s
     rows = pa.table({"t": ticks, "place": [0, 1, 2]})
     condition = parse_condition(f"t {sign} timestamp '2023-11-14 22:13:20.000000001'", rows.schema)
     assert rows.filter(condition.mask(rows))["place"].to_pylist() == expected
+
+
+def _uuids(*numbers: int) -> pa.Array:
+    return pa.array([uuid.UUID(int=number).bytes for number in numbers], pa.binary(16)).cast(pa.uuid())
+
+
+OF_EACH_TYPE = {
+    "int8": pa.array([-1, 2], pa.int8()),
+    "uint64": pa.array([1, 2**64 - 1], pa.uint64()),
+    "float": pa.array([-0.5, 2.5], pa.float32()),
+    "double": pa.array([-0.5, float("inf")]),
+    "decimal": pa.array([Decimal("-1.50"), Decimal("2.25")], pa.decimal128(9, 2)),
+    "text": pa.array(["a", "é"]),
+    "encoded": pa.array(["a", "b"]).dictionary_encode(),
+    "bytes": pa.array([b"a", b"b"]),
+    "truth": pa.array([False, True]),
+    "truth in bytes": pa.array([0, 1], pa.int8()).cast(pa.bool8()),
+    "uuid": _uuids(1, 2),
+    "json": pa.array(["1", "2"], pa.json_()),
+    "date": pa.array([-1, 2], pa.date32()),
+    "date in ms": pa.array([-86_400_000, 86_400_000], pa.date64()),
+    "time": pa.array([1, 2], pa.time64("us")),
+    "time in ns": pa.array([1000, 2000], pa.time64("ns")),
+    "instant": pa.array([-1, 2], pa.timestamp("ms")),
+    "instant in a zone": pa.array([-1, 2], pa.timestamp("us", "Europe/Paris")),
+    "duration": pa.array([-1000, 2000], pa.duration("us")),
+    "list": pa.array([[1], [2]]),
+}
+SIGNS = {
+    "=": [True, False],
+    "<>": [False, True],
+    "<": [False, False],
+    "<=": [True, False],
+    ">": [False, True],
+    "IN": [True, False],
+}
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+@pytest.mark.parametrize("name", OF_EACH_TYPE)
+def test_values_of_each_type_compare_with_their_own_text_and_with_parameters(name: str, sign: str) -> None:
+    table = pa.table({"c": OF_EACH_TYPE[name]})
+    first = table.column("c")[0].as_py()
+    with sandboxed_duckdb() as theirs:
+        ((text, type_),) = theirs.execute("SELECT CAST(c AS VARCHAR), typeof(c) FROM t LIMIT 1", tables={"t": table})
+    casts = [] if name == "truth in bytes" else [f"'{text}'"]  # to DuckDB, a text is no byte
+    given = [] if (name, sign) == ("list", "IN") else [":p"]  # there, a list is the choices
+    for side in (*casts, f"CAST('{text}' AS {type_})", *given):
+        params = {"p": first} if side == ":p" else {}
+        condition = parse_condition(f"c {sign} ({side})", table.schema, params)
+        assert condition.mask(table).to_pylist() == SIGNS[sign], side
+
+
+def test_values_that_sql_gives_are_uuids_where_it_says_so() -> None:
+    table = pa.table({"c": pa.concat_arrays([_uuids(2**127, 0), pa.nulls(1, pa.uuid())]), "n": [1, 2, 3]})
+    kept = parse_expression("coalesce(c, CAST(:u AS UUID))", table.schema, {"u": uuid.UUID(int=7)}).evaluate(table)
+    assert kept.type == pa.uuid()
+    assert kept.to_pylist() == [uuid.UUID(int=2**127), uuid.UUID(int=0), uuid.UUID(int=7)]
+    nulls = parse_expression("if(n > 1, NULL, c)", table.schema).evaluate(table)
+    assert nulls.to_pylist() == [uuid.UUID(int=2**127), None, None]

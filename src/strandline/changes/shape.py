@@ -369,7 +369,7 @@ def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _combined(column: pa.ChunkedArray, type_: pa.DataType) -> pa.Array:
-    array = column.combine_chunks()
+    array = column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
     return array if array.type == type_ else array.cast(type_)
 
 

@@ -21,6 +21,7 @@ import ctypes
 import os
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -86,7 +87,8 @@ class DuckdbConnection:
 
     def _query(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
         with self.seeing(tables):
-            return self._inner.sql(sql).to_arrow_table()
+            relation = self._inner.sql(sql)
+            return _with_uuids(relation.to_arrow_table(), [str(type_) for type_ in relation.types])
 
     def execute(
         self, sql: str, params: Sequence[Any] = (), tables: Mapping[str, pa.Table] | None = None
@@ -143,6 +145,29 @@ class DuckdbConnection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _with_uuids(table: pa.Table, types: Sequence[str]) -> pa.Table:
+    """The result with its UUIDs as such: DuckDB gives them as text, which is equal to no UUID."""
+    import pyarrow as pa
+
+    for place, type_ in enumerate(types):
+        if type_ == "UUID":
+            chunks = [_uuids(chunk) for chunk in table.column(place).chunks]
+            table = table.set_column(place, table.field(place).name, pa.chunked_array(chunks, pa.uuid()))
+    return table
+
+
+def _uuids(texts: pa.Array) -> pa.Array:
+    """UUIDs of their texts of 36 characters."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    digits = pc.replace_substring(pc.fill_null(texts, str(uuid.UUID(int=0))), "-", "")
+    values = np.frombuffer(bytes.fromhex("".join(digits.to_pylist())), dtype="S16")
+    mask = texts.is_null().to_numpy(zero_copy_only=False)
+    return pa.ExtensionArray.from_storage(pa.uuid(), pa.array(values, pa.binary(16), mask=mask))
 
 
 @contextmanager

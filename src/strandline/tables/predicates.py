@@ -26,7 +26,7 @@ from strandline.storage import cached_property
 from strandline.tables.incoming_rows import exact_array, is_held
 from strandline.tables.keys import after_prefix, encode_key
 from strandline.tables.schema import TableSchema
-from strandline.values import Flags, conjuncts, is_plain_text, load_sqlglot, parse_duckdb
+from strandline.values import Flags, conjuncts, durations, is_plain_text, load_sqlglot, parse_duckdb
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -93,6 +93,8 @@ class TableExpression:
         if copied is not None and table.schema.field(copied).type == column.type:
             return table.column(copied)
         computed = self.expression.evaluate(table)
+        if pt.is_interval(computed.type) and pt.is_duration(column.type):
+            computed = durations(computed, "computing new values")
         if is_plain_text(computed.type) and not is_plain_text(column.type):
             raise SchemaError(
                 f"{self.text!r} is {computed.type}, column {column.name!r} is {column.type}",

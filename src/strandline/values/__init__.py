@@ -2,7 +2,7 @@
 
 from strandline.values.arrow_conditions import arrow_condition
 from strandline.values.buffers import Column, Flags, Numbers, Positions, Words, bits, byte_ranges, fixed_width, validity
-from strandline.values.duckdb_columns import in_sql_type, readable
+from strandline.values.duckdb_columns import durations, in_sql_type, readable
 from strandline.values.duckdb_functions import is_aggregate, unsteady_calls
 from strandline.values.encoding import cast_array, cast_rows, no_rows, plain, plain_schema, plain_type, with_inner_types
 from strandline.values.equality import comparable, key_order, unequal

@@ -1,4 +1,4 @@
-"""Columns as DuckDB reads them: in types that it has, equal values in one form."""
+"""Columns as DuckDB reads them: in types that it has, equal values in one form; and its intervals as durations."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ def readable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """The column in a type that DuckDB reads; equal values have one form: one zero, and maps in the order of keys."""
     column = in_sql_type(column, name)
     type_ = column.type
+    if isinstance(type_, pa.UuidType | pa.Bool8Type):
+        return column  # DuckDB's own UUID and BOOLEAN, which compare with texts and truth values
     if isinstance(type_, pa.BaseExtensionType):
         storage = [chunk.storage for chunk in column.chunks]
         return pa.chunked_array(storage, type=type_.storage_type)
@@ -67,6 +69,16 @@ def _sql_type(type_: pa.DataType) -> pa.DataType:
     if pt.is_fixed_size_list(type_):
         return pa.list_(held[0], type_.list_size)
     return pa.large_list(held[0]) if pt.is_large_list(type_) else pa.list_(held[0])
+
+
+def durations(intervals: pa.ChunkedArray, doing: str) -> pa.ChunkedArray:
+    """Intervals of DuckDB as durations, which have no months."""
+    parts = [None if one is None else (one.months, one.days, one.nanoseconds) for one in intervals.to_pylist()]
+    if any(part is not None and part[0] for part in parts):
+        why = "an interval of months has no length"
+        raise SqlError(why, doing=doing, hint="Say it in days, or cast it to text")
+    lengths = [None if part is None else part[1] * 86_400_000_000 + part[2] // 1000 for part in parts]
+    return pa.chunked_array([pa.array(lengths, pa.int64()).cast(pa.duration("us"))])
 
 
 def _has_forms(type_: pa.DataType) -> bool:
