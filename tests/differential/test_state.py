@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests import model
 from tests.examples import LAWS, examples
@@ -142,6 +142,43 @@ def test_a_small_side_in_key_order_is_signed_by_all_that_run_at_once(
     assert kinds(found) == kinds(sl.diff(old, new, key="id", algorithm="hash", runner="inline"))
     assert len(load_state(state).segments) == 3
     assert not sl.diff(state, new, key="id", algorithm=algorithm, runner="inline").header.counts.rows
+
+
+WHOLE = {
+    pa.int64(): [*range(8), -(1 << 63), (1 << 63) - 1],
+    pa.uint64(): [*range(8), (1 << 63) - 1, 1 << 63, (1 << 64) - 1],
+}
+
+
+@st.composite
+def nights_of_whole_numbers(draw: st.DrawFn) -> list[pa.Table]:
+    """States of a table whose key is one whole number or null, in order, so that it is signed in several segments."""
+    type_ = draw(st.sampled_from(sorted(WHOLE, key=str)))
+    keys = st.lists(st.sampled_from([None, *WHOLE[type_]]), unique=True)
+    made = []
+    for _ in range(3):
+        ids = pa.array(draw(keys), type_).sort(null_placement=draw(st.sampled_from(["at_start", "at_end"])))
+        values = draw(st.lists(st.integers(0, 1), min_size=len(ids), max_size=len(ids)))
+        made.append(pa.table({"id": ids, "v": pa.array(values, pa.int64())}))
+    return made
+
+
+@pytest.mark.parametrize("algorithm", ["kb", "kbp"])
+@settings(LAWS, max_examples=examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(nights=nights_of_whole_numbers())
+def test_segments_with_keys_beside_their_numbers_and_without_are_of_one_state(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, nights: list[pa.Table]
+) -> None:
+    monkeypatch.setattr(state_build, "SIGNED_BYTES", 1)
+    monkeypatch.setattr(InlineRunner, "parallelism", 3)
+    monkeypatch.setattr(DiffPlan, "held_whole", False)
+    state, relations = str(folder / "state"), [model.relation_of(table, ("id",)) for table in nights]
+    shutil.rmtree(state, ignore_errors=True)
+    for night, table in enumerate(nights):
+        pq.write_table(table, folder / "extract.parquet", row_group_size=2)
+        found = sl.diff(None, str(folder / "extract.parquet"), "id", state=state, algorithm=algorithm, runner="inline")
+        before = relations[night - 1] if night else {}
+        assert kinds(found) == {key: one.kind for key, one in model.difference(before, relations[night]).items()}
 
 
 def test_pointers_are_saved_only_when_asked_for(folder: Path) -> None:

@@ -257,8 +257,9 @@ def _met(state: SignatureState, paths: Sequence[str], known: Sequence[Sequence[i
 
 def write_deleted(plan: DiffPlan, header: Header, state: SignatureState, met: Sequence[Flags]) -> DiffResult:
     """The deletes: rows of the state that no item met, by their keys alone."""
+    key_schema = pa.schema([header.rows_schema.field(name) for name in header.key])
     tables = [
-        segment_keys(open_segment(segment).take(pa.array(np.flatnonzero(~marks))), state.spec)
+        cast_rows(segment_keys(open_segment(segment).take(pa.array(np.flatnonzero(~marks))), state.spec), key_schema)
         for segment, marks in zip(state.segments, met, strict=True)
         if not marks.all()
     ]
