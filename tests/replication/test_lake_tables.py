@@ -14,7 +14,7 @@ from pyiceberg.expressions import EqualTo
 from tests.replication.conftest import place_of
 
 import strandline as sl
-from strandline.errors import Conflict, Damaged, InputError
+from strandline.errors import Conflict, InputError
 from strandline.relations import iceberg_catalog
 from strandline.replication.targets.target import open_target
 from strandline.storage import MemoryStorage
@@ -63,8 +63,7 @@ def test_counted_rows_that_another_program_added_are_left_out(store: Store, tmp_
         write_deltalake(tmp_path / "rows", mine, mode="append")
     else:
         iceberg_table(tmp_path / "rows").append(mine)
-    with pytest.raises(Damaged, match="repair the copy"):
-        copy.verify()
+    assert "instead of" in copy.verify().damaged[0]
     copy.repair()
     assert copy.verify()
     assert sorted(place_of(kind, tmp_path, None).read()) == [(1,), (1,), (2,)]

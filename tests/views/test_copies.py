@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.replication.conftest import FOLDERS, KINDS, Place, place_of
 from tests.replication.servers import Postgres, postgres
@@ -351,6 +352,45 @@ def test_a_counted_copy_that_was_edited_by_hand_is_mended(
     change(store)
     assert copy.refresh().method == "difference"
     assert Counter(place.read()) == query(store, PROJECTION)
+
+
+@pytest.mark.parametrize("mend", ["verify", "repair", "refresh"])
+@pytest.mark.parametrize("sql", ["select id, price from orders", JOIN, PROJECTION])
+def test_rows_that_were_doubled_by_hand_are_mended(store: Store, tmp_path: Path, sql: str, mend: str) -> None:
+    place = place_of("duckdb", tmp_path, None)
+    copy = store.view("v", sql).replicate(place.url)
+    table = "_strandline_data_my copy" if sql == PROJECTION else "my copy"
+    place.run(f'INSERT INTO "{table}" FROM (FROM "{table}" LIMIT 2)')
+    told = copy.verify()
+    assert told.damaged == ("4 rows stand there more than once",)
+    assert not told
+    if mend == "verify":
+        assert copy.verify(repair=True).repaired
+    else:
+        assert not (copy.repair() if mend == "repair" else copy.refresh("repair")).unequal
+    assert copy.verify()
+    assert Counter(place.read()) == query(store, sql)
+
+
+@pytest.mark.parametrize("sql", ["select id, price from orders", PROJECTION])
+@pytest.mark.parametrize("how", ["added", "cut", "gone"])
+def test_files_of_a_folder_that_were_touched_by_hand_are_told_and_mended(
+    store: Store, tmp_path: Path, sql: str, how: str
+) -> None:
+    copy = store.view("v", sql).replicate(f"parquet://{tmp_path}/copy")
+    part = min((tmp_path / "copy").glob("*.parquet"))
+    if how == "added":
+        (tmp_path / "copy" / "zz.parquet").write_bytes(part.read_bytes())
+    elif how == "cut":
+        pq.write_table(pq.read_table(part).slice(1), part)
+    else:
+        part.unlink()
+    (told,) = copy.verify().damaged
+    assert {"added": "zz.parquet is not one", "cut": "rows instead of", "gone": "is gone"}[how] in told
+    assert copy.verify(repair=True).repaired
+    assert copy.verify()
+    rows = pa.concat_tables(pq.read_table(path) for path in (tmp_path / "copy").glob("*.parquet"))
+    assert Counter(tuple(row.values()) for row in rows.to_pylist()) == query(store, sql)
 
 
 @pytest.mark.parametrize("sql", [JOIN, PROJECTION])

@@ -89,6 +89,17 @@ def compare(definition: CopyDefinition, replica: CopyTarget, wanted: pa.Table) -
     return CopyDifference(unlike, changes)
 
 
+def verified(definition: CopyDefinition, replica: CopyTarget, wanted: pa.Table) -> Verification:
+    """The comparison, or what of the copy stands in its way."""
+    damaged = tuple(replica.damage())
+    try:
+        return (
+            Verification(len(wanted), damaged=damaged) if damaged else compare(definition, replica, wanted).verification
+        )
+    except Damaged as error:
+        return Verification(len(wanted), damaged=(error.why,))
+
+
 def mended(definition: CopyDefinition, replica: CopyTarget, wanted: pa.Table) -> CopyDifference:
     """The same comparison with what is left of the copy once what can't be read is left out."""
     if not replica.damage():

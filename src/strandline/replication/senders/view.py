@@ -30,10 +30,10 @@ from strandline.replication.targets import CopyTarget
 from strandline.replication.verification import (
     CopyDifference,
     Verification,
-    compare,
     content_checksum,
     mended,
     unequal,
+    verified,
 )
 from strandline.storage import cached_property
 from strandline.tables import COPIES, TableTransaction
@@ -270,7 +270,7 @@ class ViewSource:
             raise StateError(why, doing=doing, hint="Refresh it")
         position = view_position(state.position)
         rows = self.context.rows("" if position is None else position.instant)
-        return compare(state.definition, replica, rows).verification
+        return verified(state.definition, replica, rows)
 
 
 @dataclass(frozen=True)

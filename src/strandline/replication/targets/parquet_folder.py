@@ -159,16 +159,17 @@ class ParquetFolder:
         tables = [self._read_table(self._inside(IDS, part.name), ids)] if len(ids) else []
         if len(schema) or not tables:
             tables.append(self._read_rows(self._file(part), schema))
+        for table in tables:
+            if len(table) != part.rows:
+                raise Damaged(
+                    f"{part.name} has {len(table)} rows instead of {part.rows}",
+                    doing=f"reading the copy in {self.path}",
+                    hint="The folder was edited by hand: repair the copy, or refresh with method='full'",
+                )
         whole = tables[0]
         for table in tables[1:]:
             for name in table.column_names:
                 whole = whole.append_column(name, table.column(name))
-        if len(whole) != part.rows:
-            raise Damaged(
-                f"{part.name} has {len(whole)} rows instead of {part.rows}",
-                doing=f"reading the copy in {self.path}",
-                hint="The folder was edited by hand: repair the copy, or refresh with method='full'",
-            )
         return whole
 
     def has(self, part: FolderPart) -> bool:

@@ -17,7 +17,7 @@ from strandline.changes import COUNTED, KEYED
 from strandline.errors import ChangesError, InputError, NotFound, SchemaError, StorageError
 from strandline.relations import CANONICAL, Address, Database, connect, own_batch, stored_table
 from strandline.replication.copy_state import CopyState, Evolution, after, is_new, the_same
-from strandline.replication.definition import COUNT, PREFIX, CopyDefinition, check_no_null_keys, signed
+from strandline.replication.definition import COUNT, PREFIX, RANGES, CopyDefinition, check_no_null_keys, signed
 from strandline.replication.message import LOAD, Emptying, Message, MessageSegment
 from strandline.replication.targets.range_checksums import RangeChecksums, range_checksums
 from strandline.replication.targets.sql_layout import GONE, ROWS, STATES, Layout
@@ -93,6 +93,16 @@ def made_anew(database: Database, layout: Layout, *, data: bool) -> None:
         database.execute(layout.create_table(layout.data))
     if layout.hides:
         database.execute(layout.create_view())
+
+
+def doubled_rows(layout: Layout) -> str | None:
+    """The condition on rows that stand there under the key or the signature of another one, where the table has no
+    index that refuses them; None elsewhere.
+    """
+    if layout.dialect != "duckdb" or layout.definition.form == RANGES:
+        return None
+    identity = quoted(*layout.definition.identity)
+    return f"({identity}) IN (SELECT ({identity}) FROM {layout.data} GROUP BY {identity} HAVING count(*) > 1)"
 
 
 def without_unreadable_rows(database: Database, layout: Layout) -> None:
@@ -232,7 +242,12 @@ class SqlTarget:
         if state is None or state.position is None:
             return ()
         layout = self._layout(state.definition)
-        return lost(self._database, layout, self._present_columns(layout), state)
+        damage = lost(self._database, layout, self._present_columns(layout), state)
+        doubled = None if damage else doubled_rows(layout)
+        if doubled is not None:
+            rows = int(self._database.execute(f"SELECT count(*) FROM {layout.data} WHERE {doubled}")[0][0])
+            damage += [f"{rows} rows stand there more than once"] if rows else []
+        return damage
 
     def mend(self) -> None:
         with self._database.transaction():
@@ -242,6 +257,9 @@ class SqlTarget:
             if lost(self._database, layout, columns, state):
                 made_anew(self._database, layout, data=columns != state.layout)
             without_unreadable_rows(self._database, layout)
+            doubled = doubled_rows(layout)
+            if doubled is not None:
+                self._database.execute(f"DELETE FROM {layout.data} WHERE {doubled}")
             self._write_state(replace(state, layout=self._present_columns(layout)))
 
     def checksums(self) -> RangeChecksums | None:

@@ -58,12 +58,12 @@ class CopyTarget(Protocol):
         ...
 
     def damage(self) -> Sequence[str]:
-        """What of the copy is visibly gone, altered or not ours, before any row is read."""
+        """What of the copy is gone, altered, doubled or not ours, before its rows are compared."""
         ...
 
     def mend(self) -> None:
-        """Leaves out what can't be read and what others put there, so that the rest can be compared. State and position
-        stay: the caller then sends what is missing."""
+        """Leaves out what can't be read, what stands there twice and what others put there, so that the rest can be
+        compared. State and position stay: the caller then sends what is missing."""
         ...
 
     def checksums(self) -> RangeChecksums | None:
