@@ -6,6 +6,7 @@ store have in common (decoded pages, the Spark session, what DataFrames read) is
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from strandline.changes import Changes
 from strandline.engine import runs_on_spark
-from strandline.errors import InputError, InUse, StoreError, StrandlineError
+from strandline.errors import InputError, InUse, SqlError, StoreError, StrandlineError
 from strandline.pages import (
     EVERY,
     MAIN,
@@ -69,6 +70,8 @@ if TYPE_CHECKING:
     from strandline.store.view import ViewListing as ListedView
     from strandline.views import JoinRunner
 
+
+logger = logging.getLogger(__name__)
 
 ATTEMPTS = 30
 """How often a single verb is tried when other transactions are in its way."""
@@ -267,14 +270,23 @@ class Store:
     def query(self, sql: str, *, at: Any = None, runner: str = "auto") -> pa.Table:
         """The result of an SQL query over tables, what-ifs and views: by DuckDB here, or by Spark when they are large.
 
-        All that it reads is of one state, wherever it runs.
+        All that it reads is of one state, wherever it runs, and so is the answer: what Spark may understand otherwise
+        than DuckDB is computed here, or refused where `runner` is `spark`.
         """
         from strandline.store.view import View, view_readers
 
         with self.hold(at) as snapshot:
             views = view_readers(self, snapshot.view, runner)
             query = Query(sql, snapshot.view, self.cache, {**views, **what_if_readers(snapshot.view, self.cache)})
-            if not runs_on_spark(runner, query.bytes):
+            if not query.columns or not runs_on_spark(runner, query.bytes):
+                return query.in_process()
+            unlike = query.unlike_on_spark
+            if unlike is not None and runner == "spark":
+                why = f"{unlike!r} may mean something else to Spark"
+                hint = "Leave the runner out; or say it in Spark's own SQL, over DataFrames of tables (to_spark)"
+                raise SqlError(why, doing="running a query", hint=hint)
+            if unlike is not None:
+                logger.info("the query is computed in this process: %r may mean something else to Spark", unlike)
                 return query.in_process()
             held, frames = [], {}
             for name, columns in query.columns.items():

@@ -386,6 +386,10 @@ class ViewReader:
         return tuple(self.definition.schema.names)
 
     @property
+    def arrow_schema(self) -> pa.Schema:
+        return self.definition.schema
+
+    @property
     def bytes(self) -> int:
         """The size of what it is computed from."""
         return sum(self.state.bytes(relation) for relation in self.definition.relations)

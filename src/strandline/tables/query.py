@@ -2,8 +2,8 @@
 
 The query is parsed with sqlglot: it must be one query, every table that it names must be in the store, and functions
 that make tables of something else (files, settings) are refused. DuckDB runs it over Arrow, or reads the pages of large
-tables itself (`files_of_table`), with no access to anything outside these; Spark runs it, in its own dialect, when the
-tables are large.
+tables itself (`files_of_table`), with no access to anything outside these. Spark runs it when the tables are large, and
+all of it is known to mean the same to Spark.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from strandline.storage import cached_property
 from strandline.tables.page_cache import PageCache
 from strandline.tables.page_files import PageFiles, files_of_table, query_over
 from strandline.tables.scan import TableReader
-from strandline.values import check_microseconds, free_name, in_sql_type, parse_query, translated
+from strandline.tables.spark_sql import unlike_on_spark
+from strandline.values import cast_rows, check_microseconds, free_name, in_sql_type, no_rows, parse_query, translated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,6 +36,9 @@ class QueryableRelation(Protocol):
 
     @property
     def shown(self) -> tuple[str, ...]: ...
+
+    @property
+    def arrow_schema(self) -> pa.Schema: ...
 
     @property
     def bytes(self) -> int: ...
@@ -77,9 +81,9 @@ class Query:
         if files:
             # What DuckDB does not read of pages it may read of Arrow; a mistake in the query is told by that.
             with suppress(duckdb.Error):
-                return self._computed(files)
+                return self._computed(self._tables(files), files)
         try:
-            return self._computed({})
+            return self._computed(self._tables({}), {})
         except duckdb.Error as error:
             raise SqlError(str(error).strip().splitlines()[0], doing=_DOING, hint=self._hint()) from None
 
@@ -89,10 +93,13 @@ class Query:
         known = {name: files_of_table(reader, self._columns(reader)) for name, reader in tables.items()}
         return {name: files for name, files in known.items() if files is not None}
 
-    def _computed(self, files: Mapping[str, PageFiles]) -> pa.Table:
-        """The result by DuckDB, which reads these files itself and is given the other relations."""
+    def _tables(self, files: Mapping[str, PageFiles]) -> dict[str, pa.Table]:
+        """The relations that are not files."""
         read = {name: one for name, one in self._readers.items() if name not in files}
-        tables = {name: _in_sql(one.to_arrow(self._columns(one))) for name, one in read.items()}
+        return {name: _in_sql(one.to_arrow(self._columns(one))) for name, one in read.items()}
+
+    def _computed(self, tables: Mapping[str, pa.Table], files: Mapping[str, PageFiles]) -> pa.Table:
+        """The result by DuckDB over tables, and over files that it reads itself."""
         # Other names: to DuckDB, names that differ in case alone are one.
         names = own_names(self._tree, list(self._readers))
         tree = relations_called(self._tree, names)
@@ -105,18 +112,42 @@ class Query:
         """The columns that it can mean, of each relation that it names."""
         return {name: self._columns(reader) for name, reader in self._readers.items()}
 
+    @cached_property
+    def _schemas(self) -> dict[str, pa.Schema]:
+        """Of what it can mean, by relation."""
+        shapes = {name: reader.arrow_schema for name, reader in self._readers.items()}
+        return {name: pa.schema([shapes[name].field(one) for one in names]) for name, names in self.columns.items()}
+
+    @property
+    def unlike_on_spark(self) -> str | None:
+        """The first part of it that Spark may understand otherwise."""
+        return unlike_on_spark(self._tree, self._schemas)
+
     def on_spark(self, frames: Mapping[str, DataFrame]) -> pa.Table:
-        """The result, computed by Spark over the `columns` of each relation as DataFrames, all of one state."""
-        if not frames:
-            return self.in_process()
+        """The result, computed by Spark over the `columns` of each relation as DataFrames, all of one state; in the
+        types and under the names that DuckDB gives it.
+        """
+        import duckdb
+
+        session = next(iter(frames.values())).sparkSession
+        if session.conf.get("spark.sql.ansi.enabled") != "true":
+            hint = "Set spark.sql.ansi.enabled to true, or have the query computed in this process"
+            raise SqlError("numbers overflow in silence in this Spark session", doing=_DOING, hint=hint)
+        try:
+            schema = self._computed({name: _in_sql(no_rows(one)) for name, one in self._schemas.items()}, {}).schema
+        except duckdb.Error as error:
+            raise SqlError(str(error).strip().splitlines()[0], doing=_DOING, hint=self._hint()) from None
         try:
             result = spark_query(self._tree, frames)
-            return SparkAction(result.sparkSession, result.toArrow, _DOING).run()
+            rows = SparkAction(session, result.toArrow, _DOING).run()
         except Cancelled:
             raise
         except Exception as error:
             first = str(error).strip().splitlines()[0]
             raise SqlError(f"Spark refused it: {first}", doing=_DOING, hint=self._hint()) from None
+        places = [str(place) for place in range(len(schema))]  # names may stand twice
+        places_of = pa.schema([field.with_name(place) for place, field in zip(places, schema, strict=True)])
+        return cast_rows(rows.rename_columns(places), places_of).rename_columns(schema.names)
 
     def _columns(self, reader: QueryableRelation) -> list[str]:
         """The columns that the query can mean."""

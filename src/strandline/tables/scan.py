@@ -122,6 +122,11 @@ class TableReader:
         return self.schema.shown
 
     @property
+    def arrow_schema(self) -> pa.Schema:
+        """The schema that users see."""
+        return self.schema.arrow_schema
+
+    @property
     def bytes(self) -> int:
         """The size of its pages."""
         return 0 if self.entry.root is None else self.entry.root.sums.bytes

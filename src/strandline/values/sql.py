@@ -78,7 +78,19 @@ def translated(tree: Any, dialect: str, *, identify: bool = True) -> str:
     text: str = tree.sql(dialect="duckdb", identify=identify)
     if dialect == "duckdb":
         return text
-    return sqlglot.parse_one(text, dialect="duckdb").sql(dialect=dialect, identify=identify)
+    tree = sqlglot.parse_one(text, dialect="duckdb")
+    tree = tree.transform(_without_zone) if dialect == "spark" else tree
+    written: str = tree.sql(dialect=dialect, identify=identify)
+    return written
+
+
+def _without_zone(node: Any) -> Any:
+    """A TIMESTAMP has no zone in DuckDB; to Spark that word means an instant, by the session's zone."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.DataType) and node.this == exp.DataType.Type.TIMESTAMP:
+        return exp.DataType(this=exp.DataType.Type.TIMESTAMPNTZ)
+    return node
 
 
 def parse_query(sql: str, doing: str, dialect: str = "duckdb") -> Any:

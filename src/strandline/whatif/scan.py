@@ -214,6 +214,11 @@ class WhatIfReader:
         return self.schema.shown
 
     @property
+    def arrow_schema(self) -> pa.Schema:
+        """The schema that users see."""
+        return self.schema.arrow_schema
+
+    @property
     def bytes(self) -> int:
         """The size on storage of all that it is made of."""
         return self.bytes_within(ALL)
