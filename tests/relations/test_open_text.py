@@ -354,6 +354,12 @@ def test_unsigned_integers_of_json_keep_their_digits(tmp_path: Path) -> None:
         opened(tmp_path / "t.jsonl", '{"u":-1}\n', types={"u": "uint64"})
 
 
+@pytest.mark.parametrize("text", [b"null", b"null\n", b"\xef\xbb\xbfnull\n", b"\n \nnull\n", b"null\nnull\r\n"])
+def test_a_file_of_nothing_but_null_is_refused(tmp_path: Path, text: bytes) -> None:
+    with pytest.raises(FormatError, match="holds no object"):
+        opened(tmp_path / "t.jsonl", text)
+
+
 def test_json_that_is_not_utf_8_is_named_by_its_line(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="line 2 is not UTF-8"):
         opened(tmp_path / "t.jsonl", b'{"a":"\xc3\xa9"}\n{"a":"\xe9"}\n')
@@ -365,6 +371,9 @@ def test_json_that_is_not_utf_8_is_named_by_its_line(tmp_path: Path) -> None:
         ('{"a":tru}', "line 4 is not JSON"),
         ('{"a":1', "line 4 is not JSON"),
         ("[1]", "line 4 holds no object"),
+        ("null", "line 4 holds no object"),
+        (" \tnull ", "line 4 holds no object"),
+        ("nul", "line 4 is not JSON"),
         ('{"a":"x"}', "line 4: Column"),
         ('{"a":1,"a":2}', "line 4: Column"),
     ],

@@ -37,6 +37,9 @@ _DIGITS = pa.decimal128(38, 0)
 # are far deeper end the process inside of Arrow's parser.
 _DEPTH = 40
 
+# To pyarrow a line that is `null` is a row of nulls, and a file of nothing else ends the process.
+_NULL_LINE = re.compile(rb"\n[ \t\r]*n")
+
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 # Up to here every whole number is a float.
@@ -152,6 +155,8 @@ def _chunks(path: str, mark: str | None, place: tuple[int, int | None, int]) -> 
 def _parse(path: str, line: int, chunk: bytes, parse: pa_json.ParseOptions) -> pa.Table:
     text = _without_mark(line, chunk)
     _check_depth(path, line, text)
+    if text.lstrip()[:1] == b"n" or _NULL_LINE.search(text):
+        raise _bad_line(path, line, text, "null")
     read = pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
     try:
         return pa_json.read_json(pa.BufferReader(text), read_options=read, parse_options=parse)
@@ -212,7 +217,9 @@ def _bad_line(path: str, first: int, chunk: bytes, message: str) -> FormatError:
     row = re.search(r"in row (\d+)", message)
     if row and int(row[1]) < len(filled):
         why = f"line {filled[int(row[1])][0]}: {message.split(' in row')[0].removeprefix('JSON parse error: ')}"
-        return FormatError(why, doing=doing, hint="Values of one key must have one type in all lines")
+        mixed = "changed from" in message
+        hint = "Values of one key must have one type in all lines" if mixed else "Mend or remove the line"
+        return FormatError(why, doing=doing, hint=hint)
     return damaged(path, "JSON lines", ValueError(message))
 
 
