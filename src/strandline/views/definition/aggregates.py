@@ -89,15 +89,19 @@ def check_aggregates(trees: Iterable[exp.Expr]) -> None:
 
 
 def with_one_group(query: exp.Select) -> exp.Select:
-    """The query with an aggregate in its HAVING where that alone makes all rows one group, even if there are none."""
+    """The query with an aggregate in its HAVING where that clause alone, or an aggregate in ORDER BY alone, makes all
+    rows one group, even if there are none.
+    """
     from sqlglot import exp
 
-    having = query.args.get("having")
-    if having is None or query.args.get("group") is not None:
+    having, order = query.args.get("having"), query.args.get("order")
+    sorted_by = any(True for _ in aggregates_in(order)) if order is not None else False
+    if query.args.get("group") is not None or not (having is not None or sorted_by):
         return query
-    if not any(True for tree in (*query.expressions, having.this) for _ in aggregates_in(tree)):
+    stated = [] if having is None else [having.this]
+    if not any(True for tree in (*query.expressions, *stated) for _ in aggregates_in(tree)):
         always = exp.GTE(this=exp.Count(this=exp.Star()), expression=exp.Literal.number(0))
-        having.set("this", exp.and_(having.this, always))
+        query.set("having", exp.Having(this=exp.and_(*stated, always)))
     return query
 
 
