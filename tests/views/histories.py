@@ -29,7 +29,7 @@ VALUES = {
 }
 TYPES = {"x": pa.int64(), "y": pa.int64(), "s": pa.string(), "d": pa.decimal128(6, 2)}
 _oracle = duckdb.connect(":memory:", config={"threads": 1})
-RARE = ("rekey", "column", "trade")
+RARE = ("rekey", "column", "trade", "empty", "back")
 KEYS: tuple[tuple[str, ...], ...] = ((), ("k",), ("k", "j"))
 
 
@@ -41,6 +41,10 @@ class Relations:
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     steps: int = 0
     """How many were performed: names and keys that come later are new ones."""
+    views: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    """Views that others stand on, in order: the query, and whether its rows are stored."""
+    gone: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """The rows that were deleted last."""
 
     def schema(self, name: str) -> pa.Schema:
         key = [pa.field(column, pa.int64(), nullable=False) for column in self.keys[name]]
@@ -53,11 +57,18 @@ class Relations:
         """The query's rows as a multiset, by DuckDB alone."""
         for name in self.keys:
             _oracle.register(name, self.table(name))
+        for name, (text, _) in self.views.items():
+            _oracle.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {text}")
         return Counter(_oracle.sql(sql).fetchall())
 
     def create(self, store: Store) -> None:
         for name, key in self.keys.items():
             store.create_table(name, self.table(name), key=list(key) or None)
+
+    def create_views(self, store: Store) -> None:
+        """The views that others stand on; of those that are there, nothing changes."""
+        for name, (text, stored) in self.views.items():
+            store.view(name, text, stored=stored)
 
 
 @st.composite
@@ -149,7 +160,7 @@ def _outputs(draw: st.DrawFn, aliases: list[str], columns: list[list[str]]) -> l
 @st.composite
 def transactions(draw: st.DrawFn, known: Relations) -> list[tuple[str, str, Any]]:
     """A few steps, each (verb, table, what): rows to insert or upsert, or a value of x to delete, to update or to give
-    other keys; or another column, or that x and y trade their names.
+    other keys; or another column, or that x and y trade their names; or that all rows go, or the last ones return.
     """
     steps: list[tuple[str, str, Any]] = []
     for _ in range(draw(st.integers(1, 3))):
@@ -173,6 +184,7 @@ def perform(store: Store, known: Relations, steps: list[tuple[str, str, Any]]) -
                 known.rows[name] = [*kept, *what]
             elif verb == "delete":
                 transaction.delete(name, where="x = :x", params={"x": what})
+                known.gone[name] = [row for row in known.rows[name] if row["x"] == what]
                 known.rows[name] = [row for row in known.rows[name] if row["x"] != what]
             elif verb == "update":
                 transaction.update(name, where="y = :y", set={"x": "y - 1", "s": "'u'"}, params={"y": what})
@@ -189,12 +201,25 @@ def _perform_rare(transaction: TableTransaction, known: Relations, step: tuple[s
         moved = 4**known.steps  # rows never meet: a key is the sum of another set of such
         transaction.update(name, where="x = :x", set={"k": f"k + {moved}"}, params={"x": what})
         known.rows[name] = [{**row, "k": row["k"] + moved} if row["x"] == what else row for row in known.rows[name]]
+    elif verb == "empty":
+        transaction.delete(name)
+        known.gone[name], known.rows[name] = known.rows[name], []
+    elif verb == "back":
+        taken = {_key_values(known, name, row) for row in known.rows[name]} if known.keys[name] else set()
+        back = [row for row in known.gone.get(name, []) if _key_values(known, name, row) not in taken]
+        if back:
+            transaction.insert(name, pa.Table.from_pylist(back, schema=known.schema(name)))
+        known.rows[name] = [*known.rows[name], *back]
     elif verb == "column":
         transaction.add_column(name, f"more{known.steps}", "int64", default=what)
     elif verb == "trade":
         for old, new in (("x", "spare"), ("y", "x"), ("spare", "y")):
             transaction.rename_column(name, old, new)
         known.rows[name] = [{**row, "x": row["y"], "y": row["x"]} for row in known.rows[name]]
+
+
+def _key_values(known: Relations, name: str, row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[column] for column in known.keys[name])
 
 
 def multiset(table: pa.Table) -> Counter[tuple[Any, ...]]:

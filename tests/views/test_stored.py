@@ -37,6 +37,7 @@ class History:
         self.folder = Path(held.enter_context(tempfile.TemporaryDirectory()))
         self.store: Store = held.enter_context(create_on(MemoryStorage(), limits=TINY))
         known.create(self.store)
+        known.create_views(self.store)
         self.sql, self.deferred = texts[0], Counter[tuple[Any, ...]]()
         self.define()
         self.store.view("over", "select count(*) as n from e", stored=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as pt
 
+from strandline.errors import SqlError
 from strandline.values import is_aggregate, no_rows, parse_duckdb
 from strandline.views.definition.accumulators import Summand, accumulators_of, average, is_summed_exactly
 from strandline.views.definition.clauses import NotMaintainable, shown_clause
@@ -30,6 +31,7 @@ from strandline.views.definition.query_rows import (
     made_operator,
     read_by,
 )
+from strandline.views.definition.regenerated import computed
 from strandline.views.definition.scope import column
 
 if TYPE_CHECKING:
@@ -241,7 +243,12 @@ def grouped(rows: QueryRows, groups: Sequence[exp.Expr], clauses: LaterClauses) 
     schema = given.definition.schema
     parts = tuple(keys)
     operator = Operator("GROUP BY", sql, (given.definition,), (parts,), NO_COLUMNS, key_of(schema, parts), parts)
-    operator = made_operator(operator, {name: schema.field(name) for name in keys}, rows.scope.doing)
+    try:
+        operator = made_operator(operator, {name: schema.field(name) for name in keys}, rows.scope.doing)
+    except SqlError:
+        for text, tree in steady.items():
+            _check_type(tree, schema, shown_clause(aggregates[text]), rows.scope.doing)
+        raise
     summands = {
         values[text]: Summand.of(given.over(rows.means(_plain_aggregate(node))), _summed_type(node, rows))
         for text, node in aggregates.items()
@@ -251,6 +258,14 @@ def grouped(rows: QueryRows, groups: Sequence[exp.Expr], clauses: LaterClauses) 
     # Subqueries may read the columns that rows are grouped by.
     known |= {(one.table, one.name): held[sql_text(one)] for tree in groups for one in columns_in(tree) if one is tree}
     return rows.after(operator, known), clauses.replaced(held | values, AGGREGATE)
+
+
+def _check_type(tree: exp.Expr, schema: pa.Schema, clause: str, doing: str) -> None:
+    """Refuses an aggregate of a type that it does not take, by its clause."""
+    try:
+        computed(f"SELECT {sql_text(tree)} FROM i0", {"i0": no_rows(schema)}, doing)
+    except SqlError as error:
+        raise SqlError(f"{clause}: {error.why}", doing=doing, hint=error.hint) from None
 
 
 def _plain_aggregate(node: exp.Expr) -> exp.Expr:

@@ -14,11 +14,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from strandline.errors import SqlError
 from strandline.values import conjuncts
-from strandline.views.definition.aggregates import aggregates_in, check_aggregates, grouped, windowed, with_one_group
+from strandline.views.definition.aggregates import (
+    aggregates_in,
+    check_aggregates,
+    grouped,
+    windowed,
+    windows_in,
+    with_one_group,
+)
 from strandline.views.definition.clauses import (
     NotMaintainable,
     check_collations,
@@ -27,7 +32,7 @@ from strandline.views.definition.clauses import (
     items_of_from,
     shown_clause,
 )
-from strandline.views.definition.core import check_names, selected_outputs
+from strandline.views.definition.core import selected_outputs
 from strandline.views.definition.definition import Occurrence, OutputColumn, Shape, ViewDefinition, sql_text
 from strandline.views.definition.outer_join import outer_join
 from strandline.views.definition.query_rows import SUBQUERY, LaterClauses, QueryRows, columns_in
@@ -46,6 +51,7 @@ from strandline.views.definition.set_operations import (
     constant_rows,
     distinct_rows,
     first_rows,
+    renamed,
     without_columns,
 )
 from strandline.views.definition.subqueries import (
@@ -56,6 +62,7 @@ from strandline.views.definition.subqueries import (
     has_one_row,
     is_correlated,
     marked,
+    names_of,
     negated,
     taken_out,
     with_columns_named,
@@ -70,6 +77,7 @@ if TYPE_CHECKING:
 def define(name: str, sql: str, relations: Mapping[str, Shape], *, strict: bool = True) -> ViewDefinition:
     """The definition that `sql` states over these relations.
 
+    >>> import pyarrow as pa
     >>> items = Shape(pa.schema([pa.field("id", pa.int64(), nullable=False), ("price", pa.float64())]), ("id",))
     >>> cheap = define("cheap", "select id, price * 2 as twice from items where price < 10", {"items": items})
     >>> cheap.key, cheap.schema.names, cheap.condition.sql()
@@ -150,24 +158,9 @@ def _with_queries(query: exp.Expr, names: _QueryNames) -> _QueryNames:
     for one in with_.expressions:
         named = one.args["alias"].args.get("columns")
         made = _defined(with_columns_named(one.this) if named else one.this, names)
-        made = _renamed(made, one.args.get("alias"), names.doing)
+        made = renamed(made, one.args.get("alias"), names.doing)
         names = replace(names, queries=(*names.queries, (one.alias, made)))
     return names
-
-
-def _renamed(made: ViewDefinition, alias: exp.TableAlias | None, doing: str) -> ViewDefinition:
-    """The definition with the column names that an alias gives it."""
-    names = [one.name for one in (alias.args.get("columns") or ())] if alias is not None else []
-    if alias is None or not names:
-        return made
-    if len(names) > len(made.outputs):
-        raise SqlError(f"{alias.name} has {len(made.outputs)} columns, and {len(names)} names", doing=doing)
-    names += [one.name for one in made.outputs[len(names) :]]
-    check_names(names, doing)
-    outputs = tuple(replace(one, name=name) for one, name in zip(made.outputs, names, strict=True))
-    renamed = dict(zip(made.schema.names, names, strict=True))
-    schema = pa.schema([field.with_name(renamed[field.name]) for field in made.schema])
-    return replace(made, outputs=outputs, schema=schema, key=tuple(renamed[name] for name in made.key))
 
 
 class _SelectReader:
@@ -189,6 +182,8 @@ class _SelectReader:
         self.rows = QueryRows(self.scope, self.inner)
         self.pending: list[exp.Expr] = []
         """What the clauses still to come read, in terms of FROM."""
+        self.values: Mapping[str, exp.Expr] = {}
+        """What INs outside WHERE look for, in terms of the rows so far."""
 
     def definition(self) -> ViewDefinition:
         """What it means."""
@@ -202,6 +197,8 @@ class _SelectReader:
             tuple(self._terms("qualify")),
             tuple(one.this for one in order),
         )
+        clauses = replace(clauses, values=self._values(clauses, groups or ()))
+        self.values = clauses.values
         self.pending = [*clauses.trees(), *(groups or ()), *self.where, *self._asked_from_outside()]
         check_aggregates(clauses.trees())
         self.join()
@@ -210,16 +207,37 @@ class _SelectReader:
             for tree in (*(groups or ()), *(node for one in clauses.trees() for node in aggregates_in(one))):
                 self._answer(tree)
             self.rows, clauses = grouped(self.rows, groups or (), clauses)
-        self.pending = [*clauses.trees(), *self._asked_from_outside()]
+        self._go_on(clauses)
         self.filter(clauses.having)
         for tree in clauses.trees():
             self._answer(tree)
         self.rows, clauses = windowed(self.rows, replace(clauses, having=()))
+        self._go_on(clauses)
+        for tree in clauses.trees():
+            self._answer(tree)
         self.filter(clauses.qualify)
         columns = [replace(one, expression=tree) for one, tree in zip(outputs, clauses.shown, strict=True)]
         for one, tree in zip(order, clauses.order, strict=True):
             one.set("this", tree)
         return self._finished(columns, order)
+
+    def _go_on(self, clauses: LaterClauses) -> None:
+        """With clauses that stand in terms of an operator's result now."""
+        self.values = clauses.values
+        self.pending = [*clauses.trees(), *self._asked_from_outside()]
+
+    def _values(self, clauses: LaterClauses, groups: Iterable[exp.Expr]) -> dict[str, exp.Expr]:
+        """What the INs of clauses look for; those inside aggregates, and of what rows are grouped by, come before."""
+        trees = clauses.trees()
+        early = names_of(*groups, *(node for tree in trees for node in aggregates_in(tree)))
+        asked = {name: self.subqueries[name].sought for name in names_of(*trees) if name not in early}
+        return {name: self._qualified(sought) for name, sought in asked.items() if sought is not None}
+
+    def _value(self, asked: Subquery) -> exp.Expr | None:
+        """What an IN looks for, in terms of the rows so far."""
+        if asked.name in self.values:
+            return self.values[asked.name]
+        return None if asked.sought is None else self._qualified(asked.sought)
 
     def _inlined(self) -> dict[str, ViewDefinition]:
         """The queries and constant rows in FROM, and mentions of WITH queries: each gets a name of its own, which FROM
@@ -244,7 +262,7 @@ class _SelectReader:
             if made is None:
                 continue
             name = f"strandline query {len(inner)}"
-            inner[name] = _renamed(made, item.args.get("alias"), self.names.doing)
+            inner[name] = renamed(made, item.args.get("alias"), self.names.doing)
             label = item.alias or (item.name if isinstance(item, exp.Table) else f"unnamed {len(inner)}")
             alias = exp.TableAlias(this=exp.to_identifier(label, quoted=True))
             beside = item.args.get("joins")  # in parentheses
@@ -377,7 +395,8 @@ class _SelectReader:
 
         place = term.this.unnest() if isinstance(term, exp.Not) else None
         asked = self.subqueries.get(place.name) if isinstance(place, exp.Column) and place.table == SUBQUERY else None
-        if asked is None or not isinstance(asked.node, exp.In) or not isinstance(asked.query, exp.Select):
+        value = None if asked is None else self._value(asked)
+        if asked is None or value is None or not isinstance(asked.query, exp.Select):
             return [term]
         if len(asked.query.expressions) != 1:
             return [term]
@@ -386,11 +405,11 @@ class _SelectReader:
             return [term]
         questions = negated(asked)
         self.subqueries |= {one.name: one for one in questions}
+        self.values = {**self.values, questions[0].name: value}
         has, null, some = (column(SUBQUERY, one.name) for one in questions)
         terms: list[exp.Expr] = [exp.Not(this=exp.func("coalesce", has, exp.false()))]
         if _defined(with_columns_named(asked.query), replace(self.names, beyond=self.beyond)).schema.field(0).nullable:
             terms.append(exp.Not(this=null))
-        value = self._qualified(asked.node.this)
         if self.rows.is_nullable(value):
             is_null = exp.Is(this=value.copy(), expression=exp.null())
             terms.append(exp.or_(exp.Not(this=is_null), exp.Not(this=some)))
@@ -398,16 +417,17 @@ class _SelectReader:
 
     def _answer(self, tree: exp.Expr) -> None:
         """Have the rows hold the values of the subqueries that a tree reads."""
-        for node in columns_in(tree):
-            if node.table == SUBQUERY and (SUBQUERY, node.name) not in self.rows.meanings:
-                self.rows = self._answered(self.subqueries[node.name])
+        for name in names_of(tree):
+            waits = name in self.values and windows_in(self.values[name])
+            if (SUBQUERY, name) not in self.rows.meanings and not waits:
+                self.rows = self._answered(self.subqueries[name])
 
     def _answered(self, asked: Subquery) -> QueryRows:
         from sqlglot import exp
 
         if isinstance(asked.node.this, exp.Tuple):
             raise NotMaintainable("IN with several columns: say EXISTS", shown_clause(asked.node))
-        value = self._qualified(asked.node.this) if isinstance(asked.node, exp.In) else None
+        value = self._value(asked)
         needed = self.rows.needed(self.pending)
         query = asked.query
         if isinstance(query, exp.Select):

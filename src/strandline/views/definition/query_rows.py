@@ -74,14 +74,18 @@ class LaterClauses:
     having: tuple[exp.Expr, ...] = ()
     qualify: tuple[exp.Expr, ...] = ()
     order: tuple[exp.Expr, ...] = ()
+    values: Mapping[str, exp.Expr] = field(default_factory=dict)
+    """What each IN with a query looks for, by the name of its subquery."""
 
     def trees(self) -> tuple[exp.Expr, ...]:
-        return (*self.shown, *self.having, *self.qualify, *self.order)
+        return (*self.shown, *self.having, *self.qualify, *self.order, *self.values.values())
 
     def replaced(self, names: Mapping[str, str], alias: str) -> LaterClauses:
         """The clauses in which expressions, known by their texts, stand as columns of this alias."""
-        clauses = (self.shown, self.having, self.qualify, self.order)
-        return LaterClauses(*(tuple(replaced(tree, names, alias) for tree in trees) for trees in clauses))
+        lists = (self.shown, self.having, self.qualify, self.order)
+        shown, having, qualify, order = (tuple(replaced(tree, names, alias) for tree in trees) for trees in lists)
+        values = {name: replaced(tree, names, alias) for name, tree in self.values.items()}
+        return LaterClauses(shown, having, qualify, order, values)
 
 
 @dataclass(frozen=True)

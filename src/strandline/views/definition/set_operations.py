@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from strandline.errors import SqlError
 from strandline.values import no_rows, unsteady_calls
 from strandline.views.definition.accumulators import ROWS, FirstRows, accumulators_of
 from strandline.views.definition.clauses import NotMaintainable, check_clauses, shown_clause
+from strandline.views.definition.core import check_names
 from strandline.views.definition.definition import NO_COLUMNS, Operator, Shape, ViewDefinition
 from strandline.views.definition.query_rows import key_of, made_operator, over, with_schema
 from strandline.views.definition.scope import column, spelled
@@ -134,3 +137,18 @@ def without_columns(made: ViewDefinition, names: Sequence[str]) -> ViewDefinitio
     schema = made.schema.empty_table().select(list(names)).schema
     key = made.key if set(made.key) <= set(names) else ()
     return replace(made, outputs=tuple(kept[name] for name in names), schema=schema, key=key)
+
+
+def renamed(made: ViewDefinition, alias: exp.TableAlias | None, doing: str) -> ViewDefinition:
+    """The definition with the column names that an alias gives it."""
+    names = [one.name for one in (alias.args.get("columns") or ())] if alias is not None else []
+    if alias is None or not names:
+        return made
+    if len(names) > len(made.outputs):
+        raise SqlError(f"{alias.name} has {len(made.outputs)} columns, and {len(names)} names", doing=doing)
+    names += [one.name for one in made.outputs[len(names) :]]
+    check_names(names, doing)
+    outputs = tuple(replace(one, name=name) for one, name in zip(made.outputs, names, strict=True))
+    called = dict(zip(made.schema.names, names, strict=True))
+    schema = pa.schema([field.with_name(called[field.name]) for field in made.schema])
+    return replace(made, outputs=outputs, schema=schema, key=tuple(called[name] for name in made.key))

@@ -61,6 +61,13 @@ class Subquery:
         return {"exists": "EXISTS", "in": "IN"}.get(self.node.key, "SUBQUERY")
 
     @property
+    def sought(self) -> exp.Expr | None:
+        """What an IN looks for, as the text says it."""
+        from sqlglot import exp
+
+        return self.node.this if isinstance(self.node, exp.In) else None
+
+    @property
     def query(self) -> exp.Query:
         from sqlglot import exp
 
@@ -165,6 +172,11 @@ def marked(tree: exp.Expr) -> exp.Expr:
         return node
 
     return tree.transform(value)
+
+
+def names_of(*trees: exp.Expr) -> list[str]:
+    """The names of the subqueries whose values trees read, each once."""
+    return list(dict.fromkeys(one.name for tree in trees for one in columns_in(tree) if one.table == SUBQUERY))
 
 
 def is_correlated(tree: exp.Expr) -> bool:
