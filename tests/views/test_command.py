@@ -133,6 +133,14 @@ def test_mistakes_are_told_with_what_to_do(command: Command, shop: str, tmp_path
     assert command("refresh", shop).code == 2
 
 
+def test_what_each_change_computes_again_as_a_whole_is_told(command: Command, shop: str) -> None:
+    made = command(
+        "view", "create", shop, "ranked", "select id, row_number() over (order by price, id) as n from orders"
+    )
+    assert "Each change computes this again over all rows: WINDOW ROW_NUMBER() OVER" in made.out + made.err
+    assert command("view", "create", shop, "cheap", CHEAP, "--json").json["computed_whole"] == []
+
+
 def test_copies_that_are_due_are_refreshed(command: Command, shop: str, tmp_path: Path) -> None:
     target = f"sqlite:///{tmp_path}/c.db"
     command("view", "create", shop, "cheap", CHEAP, "--refresh-policy", "incremental_strict", "--comment", "not dear")

@@ -222,6 +222,38 @@ def test_a_strict_policy_leaves_a_copy_as_it_is_when_its_view_changes(store: Sto
     assert copy.refresh().method == "difference"
 
 
+@pytest.mark.parametrize(
+    ("sql", "clause"),
+    [
+        ("select k, row_number() over (order by x, k) as n from t", "WINDOW ROW_NUMBER"),
+        ("select median(x) as m from t", "GROUP BY MEDIAN"),
+        ("select k from t where x > (select avg(x::double) from t)", "GROUP BY AVG"),
+        ("select k from t where exists (select 1 from t s where s.x > t.x)", "EXISTS"),
+    ],
+)
+def test_a_strict_policy_refuses_what_each_change_computes_again_as_a_whole(
+    store: Store, sql: str, clause: str
+) -> None:
+    view = store.view("v", sql)
+    assert [one for one in view.computed_whole if one.startswith(clause)]
+    with pytest.raises(SqlError, match=rf"incremental_strict, but .*{clause}.*again over all rows"):
+        store.view("v", sql, refresh_policy="incremental_strict")
+
+
+def test_a_strict_policy_takes_all_that_has_parts_or_is_added_to(store: Store) -> None:
+    for place, sql in enumerate(
+        [
+            "select x, row_number() over (partition by x order by k) as n from t",
+            "select x, median(k) as m from t group by x",
+            "select count(*) as n, sum(x) as s, max(k) as most from t",
+            "select k from t order by x, k limit 3",
+            "select x from t union select k from t",
+            "select k from t where x not in (select k from t)",
+        ]
+    ):
+        assert store.view(f"v{place}", sql, refresh_policy="incremental_strict").computed_whole == []
+
+
 def test_policies_of_views(store: Store, tmp_path: Path) -> None:
     chance = "select k, x from t where k < 2000 + random()"
     with pytest.raises(SqlError, match=r"incremental_strict, but .*random\(\)"):

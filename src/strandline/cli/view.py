@@ -68,6 +68,7 @@ def create(store: str, name: str, sql: str, version: str, as_json: bool, **given
         definition = made.definition
         facts: dict[str, Any] = {"name": name, "form": definition.form, "key": list(definition.key)}
         facts |= {"columns": definition.schema.names, "regenerated": definition.regenerated}
+        facts |= {"computed_whole": made.computed_whole}
         if given["stored"]:
             facts |= {"stored": True, "rows": made.status()["rows"]}
         if as_json:
@@ -77,6 +78,8 @@ def create(store: str, name: str, sql: str, version: str, as_json: bool, **given
         say(f"{name}: {', '.join(definition.schema.names)}; {keyed}.")
         if definition.regenerated:
             say(f"It is computed anew each time: {definition.regenerated}.")
+        for operator in made.computed_whole:
+            say(f"Each change computes this again over all rows: {operator}.")
         if given["stored"]:
             kept = (
                 "every commit keeps them" if made.status()["maintain"] == "eager" else "refresh brings them up to date"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strandline.changes import Changes, difference
-from strandline.errors import InputError, SqlError, StrandlineError
+from strandline.errors import InputError, StrandlineError
 from strandline.pages import ReadView, TemporaryVersion
 from strandline.relations import Address, parse_address, same_place
 from strandline.replication import (
@@ -38,7 +38,6 @@ from strandline.views import (
     KEEP,
     MAINTAIN,
     POLICIES,
-    STRICT,
     JoinRunner,
     KnownViews,
     Lag,
@@ -51,7 +50,9 @@ from strandline.views import (
     Why,
     changes_of_view,
     check_eager,
+    check_policy,
     check_steady,
+    computed_whole,
     duration,
     end,
     has,
@@ -106,6 +107,11 @@ class View(ArrowRows):
         """What its text means now."""
         with read_views(self._host) as known:
             return known.source(self.name)
+
+    @property
+    def computed_whole(self) -> list[str]:
+        """The operators that each change computes again over all rows, such as a window without PARTITION BY."""
+        return computed_whole(self.definition)
 
     @property
     def sql(self) -> str:
@@ -328,9 +334,7 @@ def create_view(host: ViewHost, wanted: ViewRecord) -> View:
             if record.stored and name in known.copies:
                 hint = "Give the copy another name: drop it, and replicate with name=… (--name)"
                 raise InputError(f"there is a copy {name!r}, and both are refreshed by name", doing=doing, hint=hint)
-            if definition.regenerated and record.policy == STRICT:
-                hint = "Choose another refresh policy"
-                raise SqlError(f"its policy is {STRICT}, but {definition.regenerated}", doing=doing, hint=hint)
+            check_policy(definition, record.policy)
             if record != before:
                 put(transaction, record, exists=has(known.state.view, VIEWS))
             for one in above:

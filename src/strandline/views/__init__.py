@@ -34,7 +34,7 @@ from strandline.views.change_feed import (
     inserts,
 )
 from strandline.views.cost import Choice, messages
-from strandline.views.definition import ViewDefinition, instant_at, outline
+from strandline.views.definition import ViewDefinition, computed_whole, instant_at, outline
 from strandline.views.delta_query import TwoStates
 from strandline.views.dependencies import ViewDeriver, relations_named
 from strandline.views.difference_table import end, try_entering
@@ -47,6 +47,7 @@ from strandline.views.maintenance import (
     USUAL,
     Seen,
     check_eager,
+    check_policy,
     choose,
     keep,
     load,

@@ -22,11 +22,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from strandline.errors import InputError
+from strandline.errors import InputError, SqlError
 from strandline.tables import PageCache, TableTransaction
-from strandline.views.catalog import AUTO, DEFERRED, EAGER, ViewCopyRecord
+from strandline.views.catalog import AUTO, DEFERRED, EAGER, STRICT, ViewCopyRecord
 from strandline.views.cost import Choice, Load, Prices
-from strandline.views.definition import ViewDefinition
+from strandline.views.definition import ViewDefinition, computed_whole
 from strandline.views.difference_table import Segments, begin, end, write
 from strandline.views.known_views import KnownViews, ViewHost, read_views
 
@@ -162,6 +162,15 @@ def check_eager(definition: ViewDefinition, maintain: str) -> None:
             doing=f"defining view {definition.name!r}",
             hint="Say maintain='deferred' (--maintain deferred): its difference is then computed at each refresh",
         )
+
+
+def check_policy(definition: ViewDefinition, policy: str) -> None:
+    """Refuses a view for which there is more than differences to compute, where nothing else is wanted."""
+    wholly = computed_whole(definition)
+    why = definition.regenerated or (f"a change computes {wholly[0]} again over all rows" if wholly else "")
+    if policy == STRICT and why:
+        hint = "PARTITION BY, GROUP BY or an equality makes parts of it" if wholly else "Choose another refresh policy"
+        raise SqlError(f"its policy is {STRICT}, but {why}", doing=f"defining view {definition.name!r}", hint=hint)
 
 
 def keep(transaction: TableTransaction, known: KnownViews, definition: ViewDefinition, maintain: str) -> None:

@@ -22,7 +22,7 @@ from strandline.views.definition.definition import (
     sql_text,
     unqualified,
 )
-from strandline.views.definition.operator_outline import DeltaWork, outline
+from strandline.views.definition.operator_outline import DeltaWork, computed_whole, outline
 from strandline.views.definition.parse import define
 from strandline.views.definition.regenerated import (
     computed,

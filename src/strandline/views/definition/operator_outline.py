@@ -47,6 +47,18 @@ def outline(
     return lines if work is None else [*lines, *_done(definition, work)]
 
 
+def computed_whole(definition: ViewDefinition) -> list[str]:
+    """The operators that a change of what they read computes again over all their rows: they have no parts, and nothing
+    can be added to what they were.
+    """
+    wholly = [
+        f"{one.kind}{_computes(one)}"
+        for one in definition.every_operator().values()
+        if one.inputs and one.kind != UNION_ALL and one.accumulators is None and not one.parts[0]
+    ]
+    return list(dict.fromkeys(wholly))
+
+
 def _done(definition: ViewDefinition, work: Work) -> Iterator[str]:
     """What a change took of each relation, and what it is of the view."""
     yield f"the view: {work[''].gave} changed"
