@@ -25,7 +25,7 @@ from strandline.pages import (
     decode_entry,
     decode_table_entry,
     encode_item,
-    encode_page,
+    encode_page_ref,
 )
 from strandline.storage import JsonRecord, JsonRow
 
@@ -261,7 +261,7 @@ def changes_from_json(body: Json) -> StateChanges:
 
 def packs_to_json(packs: tuple[Pack, ...]) -> Json:
     """The last part of the index: which pages stand in which pack, in order."""
-    return [[pack.name, pack.bytes, [encode_page(page) for page in pack.pages]] for pack in packs]
+    return [[pack.name, pack.bytes, [encode_page_ref(page) for page in pack.pages]] for pack in packs]
 
 
 def packs_from_json(body: Json) -> tuple[Pack, ...]:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from strandline.dumps.manifest import Pack
 from strandline.dumps.target import DumpFolder, pack_name
 from strandline.dumps.throttle import Throttle, throttle_beside_writers
-from strandline.engine import Attempt, Kernel, Progress, Result, Spool, WorkItem, cut_by_bytes, kernel
-from strandline.errors import Damaged, InputError, NotFound, SnapshotExpired
+from strandline.engine import Attempt, Kernel, Progress, Result, Spool, WorkItem, check_runner, cut_by_bytes, kernel
+from strandline.errors import Damaged, NotFound, SnapshotExpired
 from strandline.pages import CommitNumber, PageRef, PhysicalPage, checksum
 from strandline.storage import LocalStorage, ObjectStorage, Storage, Workers, get_in_passing, open_storage, put_over
 
@@ -80,7 +80,6 @@ SPARK_BYTES = 1 << 30
 THREADS = 2
 """Few: writers need the disk and the processors, too."""
 
-RUNNERS = ("auto", "spark", "inline")
 Read = Callable[[PageRef], bytes]
 Advance = Callable[[int], None]
 
@@ -95,8 +94,7 @@ class CopyOptions:
 
     def spark(self, size: int, *storages: Storage, plain: bool) -> bool:
         """Whether Spark is to copy `size` bytes."""
-        if self.runner not in RUNNERS:
-            raise InputError(f"unknown runner {self.runner!r}", hint=f"Choose one of {', '.join(RUNNERS)}")
+        check_runner(self.runner)
         able = plain and all(isinstance(storage, (LocalStorage, ObjectStorage)) for storage in storages)
         return able and (self.runner == "spark" or (self.runner == "auto" and size >= SPARK_BYTES))
 

@@ -28,6 +28,8 @@ from strandline.values import plain_schema
 RANGES = "ranges"
 FORMS = (KEYED, COUNTED, RANGES)
 PREFIX = OURS
+STATES = f"{PREFIX}replicas"
+"""The table of a target in which the states of its copies stand."""
 ADDRESS, SIGNATURE, COUNT = f"{PREFIX}address", OUR_SIGNATURE, OUR_COUNT
 ABOVE, UPTO = "above", "upto"
 RANGE_SCHEMA = pa.schema([(ABOVE, pa.int64()), (UPTO, pa.int64())])

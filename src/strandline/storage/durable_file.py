@@ -18,10 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from strandline.storage.file_lock import check_system
+from strandline.storage.file_lock import StrPath, check_system
 from strandline.storage.object_file import is_object_url, put_object
-
-StrPath = str | os.PathLike[str]
 
 
 def flush(path: StrPath) -> None:

@@ -30,6 +30,7 @@ LIMIT = 600.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.0005, 0.01
 """Seconds between two looks at a lock that is held."""
 
+
 StrPath = str | os.PathLike[str]
 
 

@@ -56,7 +56,7 @@ def cached_share(descriptor: int, size: int) -> float:
     return 1.0 if failed else sum(page & 1 for page in pages) / len(pages)
 
 
-def let_go(descriptor: int) -> None:
+def drop_cached(descriptor: int) -> None:
     """Take a file out of the cache, as far as it is durable."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -103,7 +103,7 @@ class LocalStorage:
             share = cached_share(file.fileno(), os.fstat(file.fileno()).st_size)
             value = file.read()
             if share < 0.5:
-                let_go(file.fileno())
+                drop_cached(file.fileno())
             return value
 
     def put_in_passing(self, name: str, pieces: Sequence[bytes]) -> None:
@@ -116,7 +116,7 @@ class LocalStorage:
             self._ensure_folder(path.parent)
             self._create(path, pieces)
             with open(path, "rb", buffering=0) as file:
-                let_go(file.fileno())
+                drop_cached(file.fileno())
             self._flush_folder(path.parent)
 
     def get_with_token(self, name: str) -> Stored:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from strandline.changes import BEFORE, CHANGE, KeyedImages, check_fit
 from strandline.engine import Attempt, Result, WorkItem, kernel
-from strandline.pages import UNBORN, Draft, Entry, Grant, LogicalPage, WorkerOutput, decode_page, encode_page
+from strandline.pages import UNBORN, Draft, Entry, Grant, LogicalPage, WorkerOutput, decode_page_ref, encode_page_ref
 from strandline.relations import Scan, read_table
 from strandline.storage import cached_property
 from strandline.tables.changes import compared
@@ -227,11 +227,11 @@ def page_to_json(page: Entry | Draft) -> list[Any]:
     """A page of a table for a work item, or for its result; numbers and dates don't travel."""
     refs = [ref for ref in (page.base, page.overlay) if ref is not None]
     bounds = [None if key is None else key.hex() for key in (page.least, page.greatest)]
-    return [[encode_page(ref) for ref in refs], page.rows, *bounds]
+    return [[encode_page_ref(ref) for ref in refs], page.rows, *bounds]
 
 
 def entry_from_json(body: Sequence[Any]) -> Entry:
     """The reverse of `page_to_json`."""
-    base, overlay = (*map(decode_page, body[0]), None)[:2]
+    base, overlay = (*map(decode_page_ref, body[0]), None)[:2]
     least, greatest = (None if key is None else bytes.fromhex(key) for key in body[2:])
     return Entry(LogicalPage(0), UNBORN, base, overlay, body[1], least, greatest)

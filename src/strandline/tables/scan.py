@@ -30,8 +30,8 @@ from strandline.pages import (
     PageSnapshot,
     ReadView,
     TableEntry,
-    decode_page,
-    encode_page,
+    decode_page_ref,
+    encode_page_ref,
     is_own_name,
 )
 from strandline.relations import Bounds, Relation, Scan, Split, moment, read_scan, register_reader
@@ -256,7 +256,7 @@ class TableRelation:
         options = {
             "module": __name__,
             "store": self.store,
-            "pages": [encode_page(page) for page in entry.pages],
+            "pages": [encode_page_ref(page) for page in entry.pages],
             "record": self.reader.schema.to_bytes().decode(),
         }
         path = f"{self.store}/{live_base(entry).name}"
@@ -285,7 +285,7 @@ def read_page(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[p
     """The current rows of a page, in order of the key."""
     schema = TableSchema.from_bytes(scan.options["record"].encode())
     objects = objects_of(scan.options["store"])
-    base, overlay = (*map(decode_page, scan.options["pages"]), None)[:2]
+    base, overlay = (*map(decode_page_ref, scan.options["pages"]), None)[:2]
     entry = Entry(LogicalPage(0), UNBORN, base, overlay)
     needed = tuple({*columns, *schema.order})
     rows = PageCache(0).chosen(entry, schema, objects.page, needed).table

@@ -24,7 +24,7 @@ from strandline.views.known_views import KnownViews
 from strandline.views.store_state import StoreState
 from strandline.views.stored_rows import derive_rows
 from strandline.whatif import CATALOG as WHAT_IFS
-from strandline.whatif import is_hidden as is_of_what_ifs
+from strandline.whatif import is_of_what_ifs
 
 
 class ViewDeriver:

@@ -123,7 +123,12 @@ class Join(JsonRecord):
     @property
     def rows_schema(self) -> pa.Schema:
         """The schema of what `joined` gives."""
-        return plain_schema(self.schema).append(pa.field(COUNT, pa.int64()))
+        return counted_schema(self.schema)
+
+
+def counted_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns of rows that each have a count."""
+    return plain_schema(schema).append(pa.field(COUNT, pa.int64()))
 
 
 class QueryEngine:

@@ -81,7 +81,7 @@ def pins_of(host: ViewHost, copy: str, but: ViewPosition | None = None) -> list[
     return [one.name for one in snapshots if one.name.startswith(f"{PREFIX}{copy}.") and one.name != kept]
 
 
-def let_go(host: ViewHost, copy: str) -> None:
+def drop_pins(host: ViewHost, copy: str) -> None:
     """Drop the pins of a copy. One that is being read stays until the next time."""
     for name in pins_of(host, copy):
         with suppress(InUse, NotFound):

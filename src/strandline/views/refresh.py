@@ -142,7 +142,7 @@ class RefreshContext:
         with read_views(self.host) as newest:
             yield newest
 
-    def let_go(self, transaction: TableTransaction, newest: KnownViews, taken: ViewCopyRecord) -> None:
+    def release(self, transaction: TableTransaction, newest: KnownViews, taken: ViewCopyRecord) -> None:
         """In the transaction that writes down where the copy stands: release what no copy needs any more.
 
         A difference table that is not known any more begins anew; copies come back to it from states.

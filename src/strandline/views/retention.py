@@ -19,7 +19,7 @@ from strandline.values import seconds_of
 from strandline.views import catalog, difference_table
 from strandline.views.catalog import ViewCopyRecord
 from strandline.views.known_views import KnownViews, ViewHost, read_views
-from strandline.views.pins import let_go, pinned
+from strandline.views.pins import drop_pins, pinned
 
 DAY = 86400.0
 """Size is looked at only in copies that were not refreshed for so long."""
@@ -45,7 +45,7 @@ def expire(host: ViewHost, known: KnownViews, but: str = "") -> list[str]:
         release(host, record)
     for stored in known.stored.values():
         if stored.name != but and _is_over(host, known, stored, now - stored.seen):
-            let_go(host, stored.id)
+            drop_pins(host, stored.id)
     return [one.name for one in over]
 
 
@@ -64,7 +64,7 @@ def release(host: ViewHost, record: ViewCopyRecord) -> None:
             return True
 
     if host.autocommit(work):
-        let_go(host, record.id)
+        drop_pins(host, record.id)
         collapse_unused(host, record.view)
 
 

@@ -44,9 +44,8 @@ from strandline.views.definition import (
     Shape,
     clock_rows,
 )
-from strandline.whatif import WhatIfReader, chain_of, rows_between
+from strandline.whatif import WhatIfReader, chain_of, is_of_what_ifs, rows_between
 from strandline.whatif import definitions as what_ifs
-from strandline.whatif import is_hidden as is_of_what_ifs
 
 MOST = 8
 """Of so many rows, one whose key is sought is enough to read all of them."""

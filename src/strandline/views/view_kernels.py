@@ -36,6 +36,7 @@ from strandline.views.join import (
     Join,
     JoinInput,
     JoinRunner,
+    counted_schema,
     join_scans,
     relation_scans,
     repeated,
@@ -92,7 +93,7 @@ class ViewKernels:
             template["parts"] = _bucket(sides, len(sides) - 1)
         template |= {name: [_bucket(sides, one) for one in some] for name, some in (("old", old), ("new", new))}
         scans = self._run(operator, sides, template)
-        return read_table(scans) if scans else no_rows(_counted(operator))
+        return read_table(scans) if scans else no_rows(counted_schema(operator.schema))
 
     def _run(self, operator: Operator, sides: Sequence[ExchangeSide], template: WorkItem) -> list[Scan]:
         # Rows without parts meet in one place, wherever they are computed.
@@ -101,7 +102,9 @@ class ViewKernels:
         buckets = max(runner.parallelism, size // BUCKET_BYTES) if operator.parts[0] else 1
         exchange = Exchange(tuple(sides), buckets)
         outcomes = run_exchanged(exchange, compute_operator, template, (runner, self.spool), operator.kind)
-        return written_scans(outcomes, _counted(operator) if "new" in template else plain_schema(operator.schema))
+        return written_scans(
+            outcomes, counted_schema(operator.schema) if "new" in template else plain_schema(operator.schema)
+        )
 
 
 @kernel
@@ -143,7 +146,3 @@ def _rows(record: WorkItem) -> pa.Table:
 
 def _plain(rows: pa.Table) -> pa.Table:
     return repeated(rows) if COUNT in rows.column_names else rows
-
-
-def _counted(operator: Operator) -> pa.Schema:
-    return plain_schema(operator.schema).append(pa.field(COUNT, pa.int64()))

@@ -6,10 +6,10 @@ insert, upsert, update, …       the verbs, each inside `run_transaction`
 compare, merge_what_if, rebase  a what-if beside the relation below it, conflicts, merging
 changes_between, rows_between   what changed in a what-if from one state to another; the rows that can have
 definitions, chain_of           the catalog: all what-ifs of a state; one with all that it stands on
-is_what_if, is_hidden           whether a name is a what-if's; whether a table of the store is one of ours
+is_what_if, is_of_what_ifs      whether a name is a what-if's; whether a table of the store is one of ours
 """
 
-from strandline.whatif.catalog import CATALOG, IDS, WhatIfChain, chain_of, definitions, is_hidden, is_what_if
+from strandline.whatif.catalog import CATALOG, IDS, WhatIfChain, chain_of, definitions, is_of_what_ifs, is_what_if
 from strandline.whatif.changes import changes_between, rows_between
 from strandline.whatif.conflicts import Resolve, compare, conflict_table, what_if_changes
 from strandline.whatif.lifecycle import WhatIfListing, drop, listed, new_what_if, purge

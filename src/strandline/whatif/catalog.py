@@ -36,7 +36,7 @@ SCHEMA = pa.schema(
 )
 
 
-def is_hidden(table: str) -> bool:
+def is_of_what_ifs(table: str) -> bool:
     """Whether a table of the store is one of ours."""
     return table in (CATALOG, IDS) or table.startswith(_PREFIX)
 

@@ -190,23 +190,23 @@ def decode_ref(row: Json) -> NodeRef | None:
     return None if row is None else NodeRef(row[0], row[1], row[2], row[3], row[4], Sums(*row[5:9]))
 
 
-def encode_page(page: PageRef | None) -> Json:
+def encode_page_ref(page: PageRef | None) -> Json:
     """A page reference as JSON."""
     return None if page is None else [page.name, page.born, page.size, page.checksum, page.rows]
 
 
-def decode_page(row: Json) -> PageRef | None:
-    """The reverse of `encode_page`."""
+def decode_page_ref(row: Json) -> PageRef | None:
+    """The reverse of `encode_page_ref`."""
     return None if row is None else PageRef(*row)
 
 
-def encode_key(key: bytes | None) -> str | None:
+def _key_text(key: bytes | None) -> str | None:
     """Key bytes as JSON text."""
     return None if key is None else key.decode("latin-1")
 
 
-def decode_key(text: str | None) -> bytes | None:
-    """The reverse of `encode_key`."""
+def _key_of(text: str | None) -> bytes | None:
+    """The reverse of `_key_text`."""
     return None if text is None else text.encode("latin-1")
 
 
@@ -216,12 +216,12 @@ def encode_item(item: Item) -> list[Json]:
         return [encode_ref(item)]
     if isinstance(item, TableEntry):
         return [
-            item.changed, item.name, encode_page(item.record), encode_ref(item.root), item.next_page,
+            item.changed, item.name, encode_page_ref(item.record), encode_ref(item.root), item.next_page,
             item.sequence
         ]  # fmt: skip
     return [
-        item.changed, encode_page(item.base), encode_page(item.overlay), item.rows,
-        encode_key(item.least), encode_key(item.greatest), int(item.directory), item.note,
+        item.changed, encode_page_ref(item.base), encode_page_ref(item.overlay), item.rows,
+        _key_text(item.least), _key_text(item.greatest), int(item.directory), item.note,
     ]  # fmt: skip
 
 
@@ -235,14 +235,14 @@ def _child(_number: int, row: Json) -> Item:
 def decode_entry(number: int, row: Json) -> Entry:
     """An entry from its row."""
     return Entry(
-        LogicalPage(number), row[1], decode_page(row[2]), decode_page(row[3]), row[4],
-        decode_key(row[5]), decode_key(row[6]), bool(row[7]), row[8],
+        LogicalPage(number), row[1], decode_page_ref(row[2]), decode_page_ref(row[3]), row[4],
+        _key_of(row[5]), _key_of(row[6]), bool(row[7]), row[8],
     )  # fmt: skip
 
 
 def decode_table_entry(number: int, row: Json) -> TableEntry:
     """A table's entry from its row."""
-    return TableEntry(TableId(number), row[1], row[2], decode_page(row[3]), decode_ref(row[4]), row[5], row[6])
+    return TableEntry(TableId(number), row[1], row[2], decode_page_ref(row[3]), decode_ref(row[4]), row[5], row[6])
 
 
 _DECODERS = (_child, decode_entry, decode_table_entry)

@@ -334,7 +334,7 @@ class ViewPlan:
                 record = replace(record, taken=position, last=last, held=held, measured=measured)
                 record = replace(record, seen=context.host.pages.now(), checksum=checksum)
                 put(transaction, record, exists=True)
-                context.let_go(transaction, newest, record)
+                context.release(transaction, newest, record)
                 return record
 
         started = time.perf_counter()

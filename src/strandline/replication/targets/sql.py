@@ -17,10 +17,10 @@ from strandline.changes import COUNTED, KEYED
 from strandline.errors import ChangesError, InputError, NotFound, SchemaError, StorageError
 from strandline.relations import CANONICAL, Address, Database, connect, own_batch, stored_table
 from strandline.replication.copy_state import CopyState, Evolution, after, is_new, the_same
-from strandline.replication.definition import COUNT, PREFIX, RANGES, CopyDefinition, check_no_null_keys, signed
+from strandline.replication.definition import COUNT, PREFIX, RANGES, STATES, CopyDefinition, check_no_null_keys, signed
 from strandline.replication.message import LOAD, Emptying, Message, MessageSegment
 from strandline.replication.targets.range_checksums import RangeChecksums, range_checksums
-from strandline.replication.targets.sql_layout import GONE, ROWS, STATES, Layout
+from strandline.replication.targets.sql_layout import GONE, ROWS, Layout
 from strandline.values import quoted
 from strandline.views import RangeStatement
 

@@ -19,7 +19,6 @@ from strandline.replication.definition import ABOVE, COUNT, PREFIX, UPTO, CopyDe
 from strandline.storage import cached_property
 from strandline.values import free_name, quoted
 
-STATES = f"{PREFIX}replicas"
 GONE, ROWS, KNOWN = f"{PREFIX}gone", f"{PREFIX}rows", f"{PREFIX}known"
 _LONGEST = 63
 """PostgreSQL cuts longer names off."""

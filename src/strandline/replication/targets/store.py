@@ -28,6 +28,7 @@ from strandline.replication.definition import (
     COUNT,
     PREFIX,
     RANGES,
+    STATES,
     CopyDefinition,
     check_no_null_keys,
     signed,
@@ -65,7 +66,6 @@ def key_of(definition: CopyDefinition) -> tuple[str, ...]:
     return (SIGNATURE, NUMBER) if definition.form == COUNTED else definition.identity
 
 
-STATES = f"{PREFIX}replicas"
 ATTEMPTS = 10
 R = TypeVar("R")
 _STATES_SCHEMA = pa.schema([("name", pa.string()), ("state", pa.string())])

@@ -8,7 +8,6 @@ from strandline.values.signatures.scheme import (
     SIGNATURE_ALGORITHM,
     Scheme,
     kind_of,
-    kinds_meet,
     scheme_of,
 )
 from strandline.values.signatures.sl3 import compiled_pays, plain_layout, second_seed, signature

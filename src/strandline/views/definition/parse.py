@@ -42,7 +42,7 @@ from strandline.views.definition.scope import (
     NameScope,
     alone,
     column,
-    parse_query,
+    parse_view_query,
     scope_of,
     spelled,
 )
@@ -84,7 +84,7 @@ def define(name: str, sql: str, relations: Mapping[str, Shape], *, strict: bool 
     (('id',), ['id', 'twice'], '"items"."price" < 10')
     """
     doing = f"defining view {name!r}"
-    query = parse_query(sql, doing)
+    query = parse_view_query(sql, doing)
     try:
         check_collations(query)
         return replace(_defined(query, _QueryNames(relations, doing)), name=name, sql=sql)

@@ -34,7 +34,7 @@ _SIDES = ("", "LEFT", "RIGHT", "FULL")
 _OF_JOIN = ("this", "side", "kind", "method", "on", "using")
 
 
-def parse_query(sql: str, doing: str) -> exp.Query:
+def parse_view_query(sql: str, doing: str) -> exp.Query:
     """The one query in `sql`."""
     trees = parse_sql(sql, doing)
     from sqlglot import exp

@@ -28,7 +28,7 @@ from strandline.replication.senders.annotated.statements import (
     RUNS,
     SENT,
     TOUCHED,
-    Numbers,
+    FixUpNumbers,
     Statements,
 )
 from strandline.values import quoted
@@ -152,7 +152,7 @@ class BaseMessages:
 
 def fix_up_base(
     site: BaseSite, copy: BaseCopyRecord | None = None, *, trusted: bool = True
-) -> tuple[BaseRecord, Numbers]:
+) -> tuple[BaseRecord, FixUpNumbers]:
     """Figure 7 at the next tick of the counter, inside the caller's transaction; `TOUCHED` is left for the messages.
 
     `copy` is the one that is brought up to date with it. Not `trusted`, it may hold any entry, whatever its bit says.
@@ -190,14 +190,14 @@ def _without_deleted(site: BaseSite, record: BaseRecord, program: Program) -> Ba
     if site.table.storage() != record.storage:
         if site.table.altered(record.storage, record.key):
             # Each address may now be another row's, and each row have other values.
-            program.run(database, programs.TOUCH_ALL, Numbers())
+            program.run(database, programs.TOUCH_ALL, FixUpNumbers())
         record = replace(record, storage=site.table.noted_storage())
-    program.run(database, DELETED, Numbers())
-    program.run(database, programs.REMOVE_DELETED, Numbers())
+    program.run(database, DELETED, FixUpNumbers())
+    program.run(database, programs.REMOVE_DELETED, FixUpNumbers())
     return record
 
 
-def _enter(database: Database, program: Program, numbers: Numbers) -> _Met:
+def _enter(database: Database, program: Program, numbers: FixUpNumbers) -> _Met:
     """Gives an annotation to each row that has none, and counts what there is then."""
     if programs.ENTER_ABOVE in program:
         program.run(database, programs.ENTER_ABOVE, numbers)
@@ -212,7 +212,7 @@ def enter_given(site: BaseSite, record: BaseRecord) -> None:
     """Gives every row an address, where it has none of its own; inside the caller's transaction."""
     if record.key.given:
         site.table.lock()
-        site.program(record).run(site.table.database, programs.ENTER, Numbers())
+        site.program(record).run(site.table.database, programs.ENTER, FixUpNumbers())
 
 
 def fill(site: BaseSite) -> None:
@@ -239,7 +239,7 @@ def _filled(site: BaseSite, record: BaseRecord) -> bool:
         record = replace(record, start=_start(record, least))
     counting = f"SELECT count({quoted(PREVIOUS)}), max({address}) FROM {site.table.annotations}"
     before = database.execute(counting)[0][0]
-    program.run(database, programs.FILL, Numbers(now=record.time, start=record.start))
+    program.run(database, programs.FILL, FixUpNumbers(now=record.time, start=record.start))
     rows, last = database.execute(f"{counting} WHERE {quoted(PREVIOUS)} IS NOT NULL")[0]
     if rows == before:
         last = record.start if last is None else last
@@ -270,7 +270,7 @@ class _Met:
     has_last: bool
 
 
-def _meet(database: Database, program: Program, numbers: Numbers) -> _Met:
+def _meet(database: Database, program: Program, numbers: FixUpNumbers) -> _Met:
     rows, inserted, changed, deleted, least, greatest, last = program.run(database, programs.COUNTS, numbers)[0]
     return _Met(rows, inserted, changed or 0, deleted, least, greatest, bool(last))
 
@@ -282,10 +282,10 @@ def _touching(*, few: bool, deletions: bool) -> Sequence[str]:
     return (FRESH, BROKEN if deletions else programs.NO_BROKEN, EVERY, TOUCHED)
 
 
-def _numbers(record: BaseRecord, copy: BaseCopyRecord | None, trusted: bool) -> Numbers:
+def _numbers(record: BaseRecord, copy: BaseCopyRecord | None, trusted: bool) -> FixUpNumbers:
     bit = NONE if copy is None or copy.bit is None else copy.bit
     known = bit if trusted else NONE
-    return Numbers(record.time, 0, record.start, known, bit, record.tail_gap, record.last)
+    return FixUpNumbers(record.time, 0, record.start, known, bit, record.tail_gap, record.last)
 
 
 def differential(site: BaseSite, copy: BaseCopyRecord, snap_time: int, *, trusted: bool = True) -> BaseMessages:
@@ -307,7 +307,7 @@ def differential(site: BaseSite, copy: BaseCopyRecord, snap_time: int, *, truste
     return BaseMessages(position, messages, rows)
 
 
-def _find_messages(site: BaseSite, record: BaseRecord, copy: BaseCopyRecord, numbers: Numbers) -> None:
+def _find_messages(site: BaseSite, record: BaseRecord, copy: BaseCopyRecord, numbers: FixUpNumbers) -> None:
     """Leaves the messages in `SENT`."""
     database, program = site.table.database, site.copy_program(record, copy)
     if MET not in program:

@@ -35,7 +35,7 @@ from strandline.replication.senders.annotated.statements import (
     SENT,
     TOUCHED,
     A,
-    Numbers,
+    FixUpNumbers,
     Statements,
 )
 from strandline.values import parse_condition, parse_sql, quoted
@@ -96,7 +96,7 @@ class Program:
     def __contains__(self, name: object) -> bool:
         return name in self.texts
 
-    def run(self, database: Database, name: str, numbers: Numbers) -> list[Row]:
+    def run(self, database: Database, name: str, numbers: FixUpNumbers) -> list[Row]:
         return database.execute(self.texts[name], numbers.values())
 
     def to_text(self) -> str:
@@ -193,7 +193,7 @@ _MAKING = (DELETED, FRESH, NO_BROKEN, BROKEN, EVERY, SCAN, TOUCHED, MET_SINCE, M
 
 def check(database: Database, program: Program) -> None:
     """Lets the database have its say on every statement, without doing anything: tables are made empty."""
-    numbers = Numbers().values()
+    numbers = FixUpNumbers().values()
     for name in (name for name in _MAKING if name in program):
         database.execute(
             f"DROP TABLE IF EXISTS {'pg_temp' if database.dialect == 'postgres' else 'temp'}.{TABLES.get(name, name)}"

@@ -33,7 +33,7 @@ from strandline.replication.senders.annotated.delivery import (
 )
 from strandline.replication.senders.annotated.fix_up import BaseSite, check_begun, fill, opened
 from strandline.replication.senders.annotated.program import LAG, UNSETTLED
-from strandline.replication.senders.annotated.statements import Numbers
+from strandline.replication.senders.annotated.statements import FixUpNumbers
 from strandline.replication.senders.annotated.verification import differing_rows, verify
 from strandline.replication.senders.sender import AUTO, FIRST, FULL, REPAIR, Refresh
 from strandline.replication.targets import CopyTarget
@@ -216,7 +216,7 @@ class AnnotatedPlan:
             if database.dialect == "postgres":
                 database.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             record = site.record()
-            if record.time != position.time or site.program(record).run(database, UNSETTLED, Numbers())[0][0]:
+            if record.time != position.time or site.program(record).run(database, UNSETTLED, FixUpNumbers())[0][0]:
                 return None
             differing = differing_rows(site, self.source.copy, replica, state.definition)
         if differing and replica.state() != state:
@@ -234,7 +234,7 @@ def _record(site: BaseSite, name: str) -> BaseCopyRecord:
 def _facts(site: BaseSite, copy: BaseCopyRecord, position: Position) -> BaseFacts:
     record = site.record()
     program = site.copy_program(record, copy)
-    rows, changed = program.run(site.table.database, LAG, Numbers(since=position.time))[0]
+    rows, changed = program.run(site.table.database, LAG, FixUpNumbers(since=position.time))[0]
     indexed = bool(copy.restricted_by) and site.table.has_index(copy.restricted_by)
     altered = _altered(site, record)
     changed = rows if altered else changed or 0

@@ -12,8 +12,8 @@ below, and `Deletion` says that an unqualified, changed entry lies above that. S
 3. `sent`: the messages, by windows over qualified and changed entries alone; a last row without an address stands for
    the message that ends the refresh. `runs` finds them in PostgreSQL, for the marked algorithm, without such a sort.
 
-The texts are the same for each refresh. What differs are numbers (`Numbers`), which are parameters of the statements.
-Nothing is executed here: `program` keeps the texts and runs them.
+The texts are the same for each refresh. What differs are numbers (`FixUpNumbers`), which are parameters of the
+statements. Nothing is executed here: `program` keeps the texts and runs them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FILL_ROWS = 50_000
 
 
 @dataclass(frozen=True)
-class Numbers:
+class FixUpNumbers:
     """`now` is the time of this fix-up, `since` that of the copy (SnapTime); `start` the address before the first.
 
     `bit` is the copy's, unless it may hold any entry; `refreshing` the bit of the copy that will hold what qualifies.
@@ -55,7 +55,7 @@ class Numbers:
         return asdict(self)
 
 
-_PLACES = {field.name: place for place, field in enumerate(fields(Numbers), 1)}
+_PLACES = {field.name: place for place, field in enumerate(fields(FixUpNumbers), 1)}
 
 
 def number(dialect: str, name: str) -> str:
