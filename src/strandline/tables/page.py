@@ -25,7 +25,7 @@ from strandline.storage import cached_property
 from strandline.tables.column_chunks import with_columns
 from strandline.tables.keys import encode_keys, sort_order, word_array, words
 from strandline.tables.schema import DELETED, FIELD_ID, ROW, Column, TableSchema
-from strandline.values import Flags, Numbers, no_rows
+from strandline.values import Flags, Numbers, no_rows, positions_among
 
 SMALL_PAGE = 4096
 """Rows up to which dictionaries and statistics cost more than they save."""
@@ -295,9 +295,7 @@ class BasePage:
             return np.full(len(keys), -1, dtype=np.int64)
         if self.words is None:
             return np.array([-1 if (position := self.find(key)) is None else position for key in keys], dtype=np.int64)
-        wanted = words(keys, self.words.dtype)
-        place = np.minimum(np.searchsorted(self.words, wanted), len(self.words) - 1)
-        return np.where(self.words[place] == wanted, place, -1)
+        return positions_among(self.words, words(keys, self.words.dtype))
 
     def beginning_with(self, prefixes: Sequence[bytes]) -> Numbers | None:
         """The positions of keys that begin with one of these, given in order; None where keys differ in width."""
@@ -314,11 +312,8 @@ class BasePage:
     def places(self, rows: Numbers) -> Numbers:
         """The position of each row number, −1 where it is not here."""
         order, ordered = self._by_row
-        if not len(ordered):
-            return np.full(len(rows), -1, dtype=np.int64)
-        place = np.minimum(np.searchsorted(ordered, rows), len(ordered) - 1)
-        there = ordered[place] == rows
-        return np.where(there, place if order is None else order[place], -1)
+        place = positions_among(ordered, rows)
+        return place if order is None or not len(order) else np.where(place < 0, -1, order[place])
 
 
 @dataclass(frozen=True)

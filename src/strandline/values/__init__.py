@@ -18,6 +18,7 @@ from strandline.values.matching import (
     match,
     match_numbers,
     meets,
+    positions_among,
     repeated_rows,
     sought_values,
 )

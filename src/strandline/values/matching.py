@@ -180,10 +180,15 @@ def _places(old: Numbers, new: Numbers) -> Positions | None:
     span = int(old.max()) - least + 1
     if span <= (len(old) + len(new)) * DENSE:
         return _addressed(old, new, least, span)
-    if _ascends(old) and _ascends(new):
-        place = np.minimum(np.searchsorted(old, new), len(old) - 1)
-        return np.where(old[place] == new, place, -1)
-    return _joined(old, new)
+    return positions_among(old, new) if _ascends(old) and _ascends(new) else _joined(old, new)
+
+
+def positions_among(ordered: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Positions:
+    """For each of the wanted where it stands among values in order, or −1."""
+    if not len(ordered):
+        return np.full(len(wanted), -1, dtype=np.int64)
+    place = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
+    return np.where(ordered[place] == wanted, place, -1)
 
 
 def _addressed(old: Numbers, new: Numbers, least: int, span: int) -> Positions | None:

@@ -23,7 +23,7 @@ from strandline.changes import ChangeSet, difference
 from strandline.errors import ChangesError, InputError
 from strandline.storage import cached_property
 from strandline.tables import ALL, MOST_POINTS, KeyBounds, TableSchema, encode_keys
-from strandline.values import Flags, Numbers, free_name, match, unequal
+from strandline.values import Flags, Numbers, free_name, match, positions_among, unequal
 from strandline.whatif.catalog import SignedShape, WhatIfDefinition
 from strandline.whatif.placement import LEVEL_BITS, place_keys
 from strandline.whatif.scan import WhatIfReader, WhatIfSelection
@@ -284,14 +284,11 @@ def _bounds(tuples: pa.Table) -> KeyBounds:
 def _by_tname(ours: pa.Table, below: Tuples) -> Numbers:
     mine = (numbers(ours, LEVEL) << LEVEL_BITS) | numbers(ours, TUPNUM)
     held = below.tnames
-    if not len(held):
-        return np.full(len(mine), -1, dtype=np.int64)
     if bool(np.all(held[1:] > held[:-1])):
-        place = np.minimum(np.searchsorted(held, mine), len(held) - 1)
-        return np.where(held[place] == mine, place, -1)
+        return positions_among(held, mine)
     order = np.argsort(held)
-    place = np.minimum(np.searchsorted(held[order], mine), len(held) - 1)
-    return np.where(held[order][place] == mine, order[place], -1)
+    place = positions_among(held[order], mine)
+    return np.where(place < 0, -1, order[place])
 
 
 def _holders(ours: pa.Table, below: Tuples, theirs: Numbers, schema: TableSchema) -> Numbers:

@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from strandline.values import Flags, Numbers
+from strandline.values import Flags, Numbers, positions_among
 
 Bits = npt.NDArray[np.uint8]
 _SPARSE = 64
@@ -71,9 +71,7 @@ class IdSet:
         if not self.count or not len(tupnums):
             return np.zeros(len(tupnums), dtype=np.bool_)
         if self.bits is None:
-            place = np.minimum(np.searchsorted(self._listed, tupnums), len(self._listed) - 1)
-            is_listed: Flags = self._listed[place] == tupnums
-            return is_listed
+            return positions_among(self._listed, tupnums) >= 0
         start = run_start(tupnums)
         if start is not None:
             return self._run(start, len(tupnums))
