@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import cast
 
 from strandline.dumps.manifest import DumpScope, SnapshotFacts, StateKey, TableSet, VersionFacts
@@ -38,12 +37,13 @@ from strandline.pages import (
     read_master,
     read_registry,
 )
+from strandline.storage import Closeable
 
 LOG = 100
 """How many of a version's last swaps a dump keeps."""
 
 
-class StoreSnapshot:
+class StoreSnapshot(Closeable):
     """A store held still. A context manager; a `DumpSource` for the states that were opened.
 
     `throttled`, it reads in turns that make way for writers; its `throttle` is for the rest of the dump as well.
@@ -75,14 +75,6 @@ class StoreSnapshot:
     def close(self) -> None:
         """Close all snapshots."""
         self._stack.close()
-
-    def __enter__(self) -> StoreSnapshot:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def open_states(self, keys: Iterable[StateKey]) -> None:
         """Make permanent states readable; the present ones are already.

@@ -26,10 +26,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from strandline.storage import handed_over, import_whole
+from strandline.storage import Closeable, handed_over, import_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +68,7 @@ def task_memory() -> int:
     return share if limit == resource.RLIM_INFINITY else min(share, limit // 2)
 
 
-class DuckdbConnection:
+class DuckdbConnection(Closeable):
     """A connection of one thread. Errors are DuckDB's own; a Ctrl-C is a `KeyboardInterrupt`, as anywhere else."""
 
     def __init__(self, place: str, config: Mapping[str, Any] | None = None, *, read_only: bool = False) -> None:
@@ -137,14 +136,6 @@ class DuckdbConnection:
     def close(self) -> None:
         with _interrupts():
             self._inner.close()
-
-    def __enter__(self) -> DuckdbConnection:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _with_uuids(table: pa.Table, types: Sequence[str]) -> pa.Table:

@@ -22,6 +22,7 @@ from contextlib import suppress
 
 from strandline.engine.object_spool import remove_run
 from strandline.errors import InputError
+from strandline.storage import Closeable
 
 SPOOL_VARIABLE = "STRANDLINE_SPOOL"
 
@@ -72,7 +73,7 @@ def _remove(path: str, runs: list[str]) -> None:
 _live: weakref.WeakSet[Spool] = weakref.WeakSet()
 
 
-class Spool:
+class Spool(Closeable):
     """One folder, removed when closed, collected, or when Python exits.
 
     `named` is the parent folder that a caller chose, `remote` the object store's prefix: results of workers that see no
@@ -103,12 +104,6 @@ class Spool:
 
     def close(self) -> None:
         self._finalizer()
-
-    def __enter__(self) -> Spool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def speaks_of_spools(text: str) -> bool:

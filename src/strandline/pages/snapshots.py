@@ -9,7 +9,6 @@ import datetime as dt
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from strandline.errors import InputError, InUse, NotFound, SnapshotExpired
@@ -19,6 +18,7 @@ from strandline.pages.process_registry import ProcessRegistry, read_registry, se
 from strandline.pages.read_view import ReadView, State
 from strandline.pages.reclamation import freed_by_drop
 from strandline.pages.swap import SwapPlan
+from strandline.storage import Closeable
 
 if TYPE_CHECKING:
     from strandline.pages.version import Version
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _ELSEWHERE = "Give a state of this store; sl.diff compares tables of two stores"
 
 
-class PageSnapshot:
+class PageSnapshot(Closeable):
     """A state that stays readable until closed. A context manager."""
 
     __slots__ = ("_closed", "_held", "_version", "name", "view")
@@ -90,14 +90,6 @@ class PageSnapshot:
         if self.name is not None:
             self._version.pins.count_name(self.name, -1)
             self.name = None
-
-    def __enter__(self) -> PageSnapshot:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def take(version: Version) -> PageSnapshot:

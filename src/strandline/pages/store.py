@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext, suppress
-from types import TracebackType
 
 from strandline.errors import AlreadyExists, Fenced, LockTimeout, NotFound, StorageError, StrandlineError, SwapLost
 from strandline.pages.context import Context, Deriver, Installer, Validator
@@ -48,14 +47,14 @@ from strandline.pages.process_registry import (
 from strandline.pages.snapshots import PageSnapshot
 from strandline.pages.temporary_version import TemporaryVersion
 from strandline.pages.version import Version
-from strandline.storage import Mutex, Storage, Wakeup, put_new
+from strandline.storage import Closeable, Mutex, Storage, Wakeup, put_new
 
 MAIN = "main"
 BEATS = 6
 """How often a process beats while others are patient with it."""
 
 
-class PageStore:
+class PageStore(Closeable):
     """A store in this process. A context manager; closing it takes this process off the registry."""
 
     def __init__(self, context: Context) -> None:
@@ -195,14 +194,6 @@ class PageStore:
         self.context.closed = True
         if not self.context.membership.unsettled:
             self.context.membership.leave(self.context.watch)
-
-    def __enter__(self) -> PageStore:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def take_over(self) -> None:
         """What the dead left to those who come: many processes never commit, and would find them in their way. What

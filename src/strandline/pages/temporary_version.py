@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from types import TracebackType
 
 from strandline.errors import AlreadyExists, StorageError, StoreError, StrandlineError
 from strandline.pages.forks import (
@@ -29,7 +28,7 @@ from strandline.pages.process_registry import Membership, NameBlock, ProcessRegi
 from strandline.pages.reclamation import sweep_block
 from strandline.pages.snapshots import PageSnapshot
 from strandline.pages.version import Version
-from strandline.storage import OverlayStorage, put_new
+from strandline.storage import Closeable, OverlayStorage, put_new
 
 
 class TemporaryNames(Membership):
@@ -77,7 +76,7 @@ class TemporaryNames(Membership):
             self._inner.close_block(block)
 
 
-class TemporaryVersion(Version):
+class TemporaryVersion(Closeable, Version):
     """A version in memory: `keep` makes it permanent, closing forgets it. A context manager."""
 
     def __init__(self, parent: Version, of: PageSnapshot) -> None:
@@ -194,11 +193,3 @@ class TemporaryVersion(Version):
 
     def _after_swap(self, registry: ProcessRegistry) -> None:
         """Its swaps are seen by nobody else, so they are no sign of life and no occasion to fence others."""
-
-    def __enter__(self) -> TemporaryVersion:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

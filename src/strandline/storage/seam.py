@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import NewType, Protocol
+from typing import NewType, Protocol, Self
 
 from strandline.errors import InputError, NotFound, StorageError, SwapLost
 
@@ -28,6 +28,18 @@ Token = NewType("Token", str)
 
 _NAME = re.compile(r"{0}(?:/{0})*".format(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,199}"))
 _auditing: ContextVar[bool] = ContextVar("strandline_auditing", default=False)
+
+
+class Closeable:
+    """What is held open until it is closed: a `with` block closes it at its end."""
+
+    close: Callable[[], None]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
 import pyarrow as pa
 
 from strandline.errors import InputError
 from strandline.pages import PageSnapshot, ReadView, SnapshotRecord, TableEntry, Version, is_own_name
+from strandline.storage import Closeable
 from strandline.tables import find_table
 from strandline.values import ArrowRows
 
@@ -35,7 +34,7 @@ def table_sizes(view: ReadView) -> pa.Table:
     return pa.Table.from_pylist(sizes, pa.schema(fields))
 
 
-class Snapshot(ArrowRows):
+class Snapshot(Closeable, ArrowRows):
     """A state that stays readable until closed: a context manager, usable wherever `at=` is."""
 
     def __init__(self, inner: PageSnapshot, version: Version) -> None:
@@ -83,11 +82,3 @@ class Snapshot(ArrowRows):
     def close(self) -> None:
         """Release the state. Closing twice is no error."""
         self._inner.close()
-
-    def __enter__(self) -> Snapshot:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

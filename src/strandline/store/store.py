@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 import pyarrow as pa
@@ -37,7 +36,7 @@ from strandline.pages import (
 )
 from strandline.pages import check_store as check_pages
 from strandline.pages import space_held as page_space
-from strandline.storage import Storage, cached_property, retried
+from strandline.storage import Closeable, Storage, cached_property, retried
 from strandline.store.history import StoreChanges, all_changes
 from strandline.store.snapshot import Snapshot, user_tables
 from strandline.store.table import Table
@@ -79,7 +78,7 @@ ATTEMPTS = 30
 R = TypeVar("R")
 
 
-class Store:
+class Store(Closeable):
     """One version of a store: tables, transactions, snapshots. Safe for many threads. A context manager."""
 
     def __init__(
@@ -434,14 +433,6 @@ class Store:
         else:
             self._closed = True
 
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def dump(
         self,
         target: str | os.PathLike[str],
@@ -584,9 +575,6 @@ class TemporaryStore(Store):
     def name(self) -> str:
         """It has none."""
         return ""
-
-    def __enter__(self) -> TemporaryStore:
-        return self
 
     def keep(self, name: str) -> Store:
         """Make it permanent: a branch like any other from now on. This handle is closed."""

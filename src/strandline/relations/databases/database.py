@@ -16,6 +16,7 @@ import pyarrow as pa
 from strandline.errors import InputError, MissingExtra, NotFound, StorageError, did_you_mean, extra, is_installed
 from strandline.relations.databases.address import Address
 from strandline.relations.databases.table_columns import TableColumn, table_column
+from strandline.storage import Closeable
 from strandline.values import quoted
 
 Row = tuple[Any, ...]
@@ -30,7 +31,7 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 """In order, where a statement has `?`; or by name, where it names or numbers them as its dialect does."""
 
 
-class Database(ABC):
+class Database(Closeable, ABC):
     """One connection. Not for several threads at once."""
 
     dialect: ClassVar[str]
@@ -39,7 +40,7 @@ class Database(ABC):
         self.address = address
         self._inside = False
 
-    def watch(self, step: str) -> None:  # noqa: B027
+    def watch(self, step: str) -> None:
         """Called before each step, and after each commit."""
 
     def execute(self, sql: str, params: Parameters = ()) -> list[Row]:
@@ -116,7 +117,7 @@ class Database(ABC):
     @abstractmethod
     def _stage(self, name: str, table: pa.Table) -> None: ...
 
-    def after_changes(self) -> None:  # noqa: B027
+    def after_changes(self) -> None:
         """Told that small changes were committed, as opposed to a new content."""
 
     def _rollback(self) -> None:
@@ -199,12 +200,6 @@ class Database(ABC):
 
     @abstractmethod
     def close(self) -> None: ...
-
-    def __enter__(self) -> Database:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def connect(address: Address, *, create: bool = False, read_only: bool = False) -> Database:

@@ -22,13 +22,14 @@ from strandline.replication.copy_state import CopyState, Evolution, after, is_ne
 from strandline.replication.definition import COUNT, RANGES, SIGNATURE, CopyDefinition, check_no_null_keys, signed
 from strandline.replication.message import LOAD, Emptying, Message, refuse_statements
 from strandline.replication.targets.parquet_folder import FolderManifest, FolderPart, ParquetFolder, going
+from strandline.storage import Closeable
 from strandline.values import Flags, row_signatures, scheme_of
 
 PART_ROWS = 131_072
 SMALL_PARTS = 8
 
 
-class ParquetTarget:
+class ParquetTarget(Closeable):
     """A copy as a folder of Parquet, bare or with a log that says which files count."""
 
     def __init__(self, address: Address, folder: ParquetFolder, *, create: bool = True) -> None:
@@ -135,12 +136,6 @@ class ParquetTarget:
 
     def close(self) -> None:
         """Nothing is held open."""
-
-    def __enter__(self) -> ParquetTarget:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _writing(self) -> _Writing:
         if not self._folder.exists():

@@ -21,6 +21,7 @@ from strandline.replication.definition import COUNT, PREFIX, RANGES, STATES, Cop
 from strandline.replication.message import LOAD, Emptying, Message, MessageSegment
 from strandline.replication.targets.range_checksums import RangeChecksums, range_checksums
 from strandline.replication.targets.sql_layout import GONE, ROWS, Layout
+from strandline.storage import Closeable
 from strandline.values import quoted
 from strandline.views import RangeStatement
 
@@ -143,7 +144,7 @@ def _reads(database: Database, layout: Layout, page: Sequence[int]) -> bool:
     return True
 
 
-class SqlTarget:
+class SqlTarget(Closeable):
     """A copy as a table of a database. Holds one connection until it is closed."""
 
     def __init__(self, address: Address, *, create: bool = True) -> None:
@@ -296,12 +297,6 @@ class SqlTarget:
 
     def close(self) -> None:
         self._database.close()
-
-    def __enter__(self) -> SqlTarget:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _layout(self, definition: CopyDefinition) -> Layout:
         return Layout(self._database.dialect, self._address, definition)

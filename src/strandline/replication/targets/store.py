@@ -34,7 +34,7 @@ from strandline.replication.definition import (
     signed,
 )
 from strandline.replication.message import LOAD, Emptying, Message, refuse_statements
-from strandline.storage import open_storage, retried
+from strandline.storage import Closeable, open_storage, retried
 from strandline.tables import (
     ALL,
     NUMBER,
@@ -71,7 +71,7 @@ R = TypeVar("R")
 _STATES_SCHEMA = pa.schema([("name", pa.string()), ("state", pa.string())])
 
 
-class StoreTarget:
+class StoreTarget(Closeable):
     """A copy as a table of a store. Works on the store like any other process until it is closed."""
 
     def __init__(self, address: Address, *, create: bool = True) -> None:
@@ -145,12 +145,6 @@ class StoreTarget:
 
     def close(self) -> None:
         self._pages.close()
-
-    def __enter__(self) -> StoreTarget:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def _name(self) -> str:
