@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from strandline.errors import SqlError
-from strandline.values import parse_duckdb, parse_expression, parse_sql
+from strandline.values import parse_expression, parse_sql
 
 CONNECTION = duckdb.connect()
 ALIASES = dict(
@@ -60,7 +60,9 @@ def _positive(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def written(sql: str) -> str:
-    return parse_duckdb(sql).sql(dialect="duckdb", identify=True)
+    (tree,) = parse_sql(sql, "testing")
+    text: str = tree.sql(dialect="duckdb", identify=True)
+    return text
 
 
 def test_every_function_of_duckdb_stays_the_call_that_it_is() -> None:

@@ -26,7 +26,7 @@ from strandline.storage import cached_property
 from strandline.tables.incoming_rows import exact_array, is_held
 from strandline.tables.keys import after_prefix, encode_key
 from strandline.tables.schema import TableSchema
-from strandline.values import Flags, conjuncts, durations, is_plain_text, load_sqlglot, parse_duckdb
+from strandline.values import Flags, conjuncts, durations, is_plain_text, load_sqlglot, parse_sql, parse_written
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -128,14 +128,28 @@ def _outlined(text: str, names: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
     from sqlglot.errors import SqlglotError
 
     try:
-        tree = parse_duckdb(text)
-    except SqlglotError:
+        tree = parse_written(text)
+        if not _compares_with_constants(tree):
+            (tree,) = parse_sql(text, "reading a condition")
+    except (SqlglotError, SqlError):
         return None, ()
     for column in tree.find_all(exp.Column):
         alike = [name for name in names if name.lower() == column.name.lower()]
         if column.name not in names and len(alike) == 1 and not column.this.args.get("quoted"):
             column.this.set("this", alike[0])
     return tree, tuple(dict.fromkeys(str(place.name) for place in tree.find_all(exp.Placeholder, exp.Parameter)))
+
+
+def _compares_with_constants(tree: exp.Expr) -> bool:
+    """Whether a condition is so plain that every parser groups it alike: it need not be compared with DuckDB's."""
+    from sqlglot import exp
+
+    compared = (exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between)
+    plain = (exp.Column, exp.Identifier, exp.Literal, exp.Neg, exp.Placeholder)
+    return all(
+        isinstance(part, compared) and all(isinstance(node, plain) for node in part.walk() if node is not part)
+        for part in conjuncts(tree)
+    )
 
 
 MOST_POINTS = 200

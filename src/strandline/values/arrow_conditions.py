@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from strandline.values.sql import parse_duckdb
+from strandline.values.sql import parse_written
 from strandline.values.type_unification import is_plain_text
 
 ArrowCondition: TypeAlias = Callable[[pa.Table], pa.ChunkedArray]
@@ -39,7 +39,7 @@ _DECIMAL, _DATE = re.compile(r"\d+(\.\d+)?"), re.compile(r"\d{4}-\d\d-\d\d")
 def arrow_condition(sql: str, alias: str, schema: pa.Schema) -> ArrowCondition | None:
     """A condition over the columns of one relation, as DuckDB's SQL: each qualified by its alias, or by nothing where
     that is empty."""
-    return _condition(parse_duckdb(sql), _Relation(alias, schema))
+    return _condition(parse_written(sql), _Relation(alias, schema))
 
 
 @dataclass(frozen=True)

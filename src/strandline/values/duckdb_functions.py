@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from strandline.engine import PerThread, sandboxed_duckdb
-from strandline.values.sql import parse_duckdb
+from strandline.values.sql import parse_written
 
 PLAIN_CLASSES = frozenset(
     ("COLUMN_REF", "CONSTANT", "COMPARISON", "CONJUNCTION", "FUNCTION", "OPERATOR", "CASE", "CAST", "BETWEEN")
@@ -47,7 +47,7 @@ def unsteady_calls(query: str) -> list[str]:
     """What in a query may give something else for the same rows: the clock, chance, a sample, what is not known."""
     from sqlglot import exp
 
-    tree = parse_duckdb(query)
+    tree = parse_written(query)
     text = tree.sql(dialect="duckdb", identify=True, comments=False)
     record = json.loads(connections.get().execute("SELECT json_serialize_sql(?)", [text])[0][0])
     if record["error"]:

@@ -2,8 +2,9 @@
 
 sqlglot translates between dialects, so it reads meaning into functions: the key of a JSON value becomes a path, a
 column that is named as a unit of time becomes that unit, arguments that it does not know are dropped. To DuckDB these
-are other expressions. Here such functions stay calls by their names, keys stay texts, NOT keeps its parentheses, and
-operators group as they do in DuckDB: `TIMESTAMP '…'::DATE` casts an instant, not its text.
+are other expressions. Here such functions stay calls by their names, and keys stay texts. Operators group as sqlglot
+groups them: a user's text is compared with what DuckDB makes of it (`duckdb_meaning`), and read from DuckDB's own
+writing, with all its parentheses, where that differs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ _REWRITTEN = frozenset(
     )
 )
 _TRUNCATIONS = ("DATE_TRUNC", "DATETRUNC")
-_TYPES = DuckDB.Parser.TYPE_TOKENS - {TokenType.INTERVAL}
 
 
 def _truncation(name: str) -> Any:
@@ -61,35 +61,8 @@ class StrandlineDuckDB(DuckDB):
             "COUNT": lambda given: DuckDB.Parser.FUNCTIONS["COUNT"](given or [exp.Star()]),
         }
         UNARY_PARSERS: ClassVar[dict[TokenType, Any]] = {**DuckDB.Parser.UNARY_PARSERS, TokenType.PLUS: _unary_plus}
-        RANGE_PARSERS: ClassVar[dict[TokenType, Any]] = {
-            token: parse for token, parse in DuckDB.Parser.RANGE_PARSERS.items() if token != TokenType.CARET_AT
-        }
-        BITWISE: ClassVar[dict[TokenType, Any]] = {**DuckDB.Parser.BITWISE, TokenType.CARET_AT: exp.StartsWith}
-
-        def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
-            """As sqlglot does, but a literal with a type before it is one value: `::` and `[…]` behind it apply to
-            that.
-            """
-            if self._curr.token_type in _TYPES:
-                start = self._index
-                type_ = self._parse_types(check_func=True, allow_identifiers=False)
-                if isinstance(type_, exp.DataType) and self._match(TokenType.STRING):
-                    text = exp.Literal.string(self._prev.text)
-                    cast: exp.Expr | None = self._parse_column_ops(self.expression(exp.Cast(this=text, to=type_)))
-                    return cast
-                self._retreat(start)
-            parsed: exp.Expr | None = super()._parse_type(parse_interval, fallback_to_identifier)
-            return parsed
 
 
 def statements(sql: str) -> list[exp.Expr]:
     """The statements of a text."""
-    return [_with_parentheses(tree) for tree in parse(sql, dialect=StrandlineDuckDB) if tree is not None]
-
-
-def _with_parentheses(tree: exp.Expr) -> exp.Expr:
-    """The tree with parentheses around each NOT inside a comparison or an operation, which binds more than it."""
-    for node in list(tree.find_all(exp.Not)):
-        if isinstance(node.parent, exp.Binary) and not isinstance(node.parent, exp.Connector):
-            node.replace(exp.Paren(this=node.copy()))
-    return tree
+    return [tree for tree in parse(sql, dialect=StrandlineDuckDB) if tree is not None]

@@ -38,7 +38,7 @@ from strandline.values.nanoseconds import (
     keep_nanoseconds,
     sql_rounds,
 )
-from strandline.values.sql import free_name, parse_duckdb, parse_sql
+from strandline.values.sql import free_name, parse_sql, parse_written
 
 _SUBJECT = {"SUBQUERY": "a query", "WINDOW": "a window", "STAR": "a star", "PARAMETER": "an unnamed parameter"}
 _ROW, _ROWS = "strandline row", "strandline rows"
@@ -321,7 +321,7 @@ def renamed_columns(sql: str, names: Mapping[str, str]) -> str:
     """A condition, as `Condition.sql` has it, under new names of its columns where `names` gives one."""
     from sqlglot import exp
 
-    tree = parse_duckdb(sql)
+    tree = parse_written(sql)
     for column in tree.find_all(exp.Column):
         place = column.parts[0]
         place.replace(exp.to_identifier(names.get(place.name, place.name), quoted=True))
@@ -365,7 +365,7 @@ class _ExactSql:
 def _exact_sql(sql: str, fine: frozenset[NanosecondColumn]) -> _ExactSql:
     from sqlglot import exp
 
-    tree = parse_duckdb(sql)
+    tree = parse_written(sql)
     exact = compare_exactly(tree, fine)
     read = frozenset(column.parts[0].name for column in tree.find_all(exp.Column))
     changed = keep_nanoseconds(tree) or bool(exact)

@@ -58,8 +58,8 @@ def _as_duckdb_reads(sql: str, doing: str) -> list[Any]:
     return trees
 
 
-def parse_duckdb(sql: str) -> exp.Expr:
-    """The one statement or expression of a text that is known to be DuckDB's SQL."""
+def parse_written(sql: str) -> exp.Expr:
+    """The one statement or expression of a text that was written from a tree, not by a user (`parse_sql`)."""
     load_sqlglot()
     from sqlglot.errors import ParseError
 

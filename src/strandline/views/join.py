@@ -60,7 +60,7 @@ from strandline.values import (
     free_name,
     is_sought,
     no_rows,
-    parse_duckdb,
+    parse_written,
     plain,
     plain_schema,
     quoted,
@@ -256,9 +256,9 @@ def _with_nanoseconds(where: str, computed: tuple[str, ...], fine: frozenset[Nan
 
     if not fine:
         return _Compared(where)
-    tree = parse_duckdb(where)
+    tree = parse_written(where)
     exact = compare_exactly(tree, fine)
-    trees = [tree, *(parse_duckdb(text) for text in computed)]
+    trees = [tree, *(parse_written(text) for text in computed)]
     left = {(column.table, column.name) for one in trees for column in one.find_all(exp.Column)}
     return _Compared(sql_text(tree), exact, frozenset(left & {(one.table, one.name) for one in fine}))
 

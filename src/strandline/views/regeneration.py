@@ -16,7 +16,7 @@ from strandline.changes import COUNT, frame_of, keep_for_frames, small_frame
 from strandline.engine import INLINE_LIMIT, Spool
 from strandline.relations import Scan, read_table, schema_to_text
 from strandline.tables import spark_query
-from strandline.values import cast_rows, no_rows, parse_duckdb, plain_schema, spark_table
+from strandline.values import cast_rows, no_rows, parse_written, plain_schema, spark_table
 from strandline.views.definition import CLOCK, ViewDefinition, clock_rows, computed, query_sql
 from strandline.views.delta_query import TwoStates
 from strandline.views.join import Join, JoinRunner, joined, run_join
@@ -94,4 +94,4 @@ def in_spark_sql(definition: ViewDefinition, frames: Mapping[str, DataFrame], in
     if definition.reads_clock:
         session = next(iter(frames.values())).sparkSession
         frames = {**frames, CLOCK: session.createDataFrame(spark_table(clock_rows(instant)))}
-    return spark_query(parse_duckdb(query_sql(definition)), frames)
+    return spark_query(parse_written(query_sql(definition)), frames)

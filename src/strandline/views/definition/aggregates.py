@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.errors import SqlError
-from strandline.values import is_aggregate, no_rows, parse_duckdb
+from strandline.values import is_aggregate, no_rows, parse_written
 from strandline.views.definition.accumulators import Summand, accumulators_of, average, is_summed_exactly
 from strandline.views.definition.clauses import NotMaintainable, shown_clause
 from strandline.views.definition.definition import NO_COLUMNS, Operator, sql_text
@@ -147,7 +147,7 @@ def _average(called: exp.Expr, condition: exp.Expr | None, type_: pa.DataType) -
     if condition is not None:
         parts = [exp.Filter(this=one, expression=condition.copy()) for one in parts]
     total, count = (one.sql(dialect="duckdb") for one in parts)
-    return parse_duckdb(average(total, count, type_))
+    return parse_written(average(total, count, type_))
 
 
 def _called(node: exp.Expr) -> exp.Expr:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from strandline.values import parse_duckdb
+from strandline.values import parse_written
 from strandline.views.definition.clock import passage
 from strandline.views.definition.definition import CLOCK, Operator, ViewDefinition
 from strandline.views.definition.set_operations import UNION_ALL
@@ -175,7 +175,7 @@ def _column(operator: Operator, name: str) -> exp.Expr:
     }
     if operator.kind in ("EXISTS", "IN", "SUBQUERY") and name == operator.schema.names[-1]:
         return exp.Anonymous(this=operator.kind, expressions=[exp.column("…")])
-    query: Any = parse_duckdb(operator.sql)
+    query: Any = parse_written(operator.sql)
     aliased = [one for one in query.selects if isinstance(one, exp.Alias) and one.alias == name]
     given: exp.Expr | None = aliased[0].this if aliased else None
     if given is None:

@@ -22,7 +22,7 @@ from strandline.values import (
     check_microseconds,
     durations,
     no_rows,
-    parse_duckdb,
+    parse_written,
     plain_schema,
     quoted,
     readable,
@@ -129,7 +129,7 @@ class _Query:
 def _over_own_names(sql: str, relations: tuple[str, ...]) -> _Query:
     from sqlglot import exp
 
-    tree = parse_duckdb(sql)
+    tree = parse_written(sql)
     names = own_names(tree, list(relations))
     starred = any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star))
     columns = frozenset(column.name.lower() for column in tree.find_all(exp.Column))
@@ -186,7 +186,7 @@ def _over_parts(operator: Operator, sources: Sequence[str], *, restricted: bool 
 def with_views(definition: ViewDefinition, inner: Mapping[str, ViewDefinition]) -> tuple[str, tuple[Occurrence, ...]]:
     """The query of a view with the views that it stands on as parts of it, and the relations that it then reads."""
 
-    tree = parse_duckdb(query_sql(definition))
+    tree = parse_written(query_sql(definition))
     names = own_names(tree, list(inner))
     parts = [f"{quoted(names[name])} AS ({query_sql(one)})" for name, one in inner.items()]
     below = [one for each in inner.values() for one in each.relations]
@@ -201,7 +201,7 @@ def query_sql(definition: ViewDefinition) -> str:
     """The defining query as one SELECT."""
 
     if definition.regenerated:
-        return translated(parse_duckdb(definition.sql), "duckdb", identify=False)
+        return translated(parse_written(definition.sql), "duckdb", identify=False)
     return translated(_query_tree(definition), "duckdb")
 
 
@@ -229,7 +229,7 @@ def _operator_tree(operator: Operator) -> exp.Expr:
     """An operator's query with its inputs as queries inside it."""
     from sqlglot import exp
 
-    tree = parse_duckdb(operator.sql)
+    tree = parse_written(operator.sql)
     inputs = {f"i{place}": one for place, one in enumerate(operator.inputs)}
     for table in [one for one in tree.find_all(exp.Table) if one.name in inputs]:
         alias = exp.TableAlias(this=exp.to_identifier(table.name, quoted=True))

@@ -29,7 +29,7 @@ from strandline.pages import StateEdit, Transaction
 from strandline.relations import in_duckdb, kind_of
 from strandline.storage import JsonRecord
 from strandline.tables import ROW, RowShape, UpdateStatement, find_table, net_rows, rows_of_pairs
-from strandline.values import parse_condition, parse_duckdb, parse_expression, quoted
+from strandline.values import parse_condition, parse_expression, parse_written, quoted
 from strandline.views.catalog import ViewCopyRecord, copy_records
 from strandline.views.definition import ViewDefinition, sql_text, unqualified
 from strandline.views.difference_table import Statements
@@ -242,7 +242,7 @@ class _StatementWriter:
         """An expression over the relation, its columns qualified by this occurrence."""
         from sqlglot import exp
 
-        tree = parse_duckdb(text)
+        tree = parse_written(text)
         for column in tree.find_all(exp.Column):
             column.set("table", exp.to_identifier(self._alias, quoted=True))
         return tree
@@ -300,7 +300,7 @@ def _named(text: str, params: Mapping[str, Any]) -> dict[str, Any]:
     from sqlglot.errors import SqlglotError
 
     try:
-        tree = parse_duckdb(text)
+        tree = parse_written(text)
     except SqlglotError:
         return {}
     names = {str(place.name) for place in tree.find_all(exp.Placeholder, exp.Parameter)}

@@ -37,7 +37,7 @@ from strandline.values import (
     array_of,
     arrow_condition,
     parse_condition,
-    parse_duckdb,
+    parse_written,
     plain,
     plain_schema,
     quoted_text,
@@ -86,7 +86,7 @@ def _test(definition: ViewDefinition, schemas: Mapping[str, pa.Schema], alias: s
 @lru_cache(maxsize=256)
 def _prepared_test(condition: str | None, occurrences: tuple[tuple[str, pa.Schema], ...], alias: str) -> RelevanceTest:
 
-    tree = None if condition is None else parse_duckdb(condition)
+    tree = None if condition is None else parse_written(condition)
     return RelevanceTest(tree, dict(occurrences), alias)
 
 
