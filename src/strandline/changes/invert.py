@@ -44,7 +44,7 @@ def invert(changes: ChangeSet) -> ChangeSet:
     if header.has_changed:
         columns[CHANGED] = changes.rows.column(CHANGED)
     inverse = finish(header, cast_rows(pa.table(columns), header.rows_schema), counts.unchanged)
-    # Filled columns fall away again, and with them some of what differed.
+    # Filled columns are left out again, and with them some of what differed.
     return inverse if changes.header.fill is None else consolidate(inverse)
 
 

@@ -4,8 +4,8 @@ Both know only the extensions that DuckDB carries with it. A kernel's connection
 machine's memory and spills into the attempt's own folder. A sandboxed connection sees the tables that it is given
 and nothing else: no files, no network, no variables of Python; and no statement can change that.
 
-A Ctrl-C that falls into DuckDB's work is swallowed there, and comes out as one of several errors that say nothing of it
-to who handles interrupts; one that computes on a single thread does not even notice. So all work goes through
+A Ctrl-C during DuckDB's work is caught there, and comes out as one of several errors that don't tell handlers of
+interrupts; one that computes on a single thread does not even notice. So all work goes through
 `DuckdbConnection`: queries of the main thread run on another one, and are told to stop; of errors in statements, which
 are short, `KeyboardInterrupt` is made again.
 
@@ -260,7 +260,7 @@ _KEPT = 4
 
 def thread_sandbox(folder: str | None = None) -> DuckdbConnection:
     """This thread's own sandboxed connection, which can read files below a folder. It is kept, since opening one takes
-    longer than most queries: who gives it something takes it back.
+    longer than most queries: a caller that registers something takes it back.
     """
     kept = _sandboxes.get()
     if folder not in kept:

@@ -117,7 +117,7 @@ class BatchQueue:
 
     def see_out(self, pending: PendingCommit, limit: float) -> None:
         """Wait, at most `limit` seconds, for the thread that commits this one already, though its own was interrupted:
-        else who looks then finds the old state, takes the transaction for undone, and it appears after all.
+        else a read then finds the old state, the transaction is taken for undone, and appears after all.
         """
         end = time.monotonic() + limit
         while not pending.done and not pending.called.wait(min(LOOK, max(0.0, end - time.monotonic()))):

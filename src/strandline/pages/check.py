@@ -248,7 +248,7 @@ def floors_are_of_states_that_were(scan: StoreScan) -> Iterator[Wrong]:
 
 
 def the_dead_are_fenced_everywhere(scan: StoreScan) -> Iterator[Wrong]:
-    """8: who is fenced in MASTER, and off the registry, is fenced in every pointer."""
+    """8: a process that is fenced in MASTER, and off the registry, is fenced in every pointer."""
     for version, chain in scan.chains.items():
         missing = scan.master.fenced - chain.pointer.fenced - set(scan.registry.processes)
         if missing and not chain.pointer.dropped:

@@ -340,7 +340,7 @@ def _blaming(live: Sequence[PendingCommit]) -> Iterator[None]:
 
 
 def _fail(batch: Sequence[PendingCommit], error: BaseException) -> None:
-    """An error for those who are not through. What stops the leader's thread is no error of the others'."""
+    """An error for the transactions that are not through. What stops the leader's thread is not their error."""
     for pending in batch:
         if not pending.done:
             own = isinstance(error, Exception) or pending.thread is threading.current_thread()

@@ -37,7 +37,7 @@ class ProcessIdentity(JsonRow):
         return _identity(os.getpid())
 
     def has_ended(self, own: ProcessIdentity | None) -> bool:
-        """Whether it is proved that the process has ended; `own` is who asks."""
+        """Whether it is proved that the process has ended; `own` is the process that asks."""
         if own is None or own.place != self.place:
             return False
         try:
@@ -50,7 +50,7 @@ class ProcessIdentity(JsonRow):
         return _start(self.number) not in (None, self.started)
 
 
-@functools.cache  # every commit asks, and a process stays who it is
+@functools.cache  # every commit asks, and the identity of a process does not change
 def _identity(number: int) -> ProcessIdentity | None:
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
@@ -95,7 +95,7 @@ class Beating(Protocol):
 
 
 class DeathWatch:
-    """One observer. `own` tells who it is when it is asked: a forked child is another."""
+    """One observer. `own` gives its identity when it is called: a forked child is another."""
 
     def __init__(self, patience: float, own: Callable[[], ProcessIdentity | None]) -> None:
         self._patience = patience

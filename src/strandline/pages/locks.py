@@ -60,7 +60,7 @@ INTENTION = {_IS: _IS, _S: _IS, _IX: _IX, _SIX: _IX, _X: _IX}
 """What to hold on the table and the page above a lock of that mode."""
 
 INSTALLING = TransactionId(0)
-"""Who holds the locks of `BatchLocks`; transactions have greater numbers."""
+"""The holder of the locks of `BatchLocks`; transactions have greater numbers."""
 
 Resource = tuple[object, ...]
 
@@ -103,7 +103,7 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """Who uses a transaction: the thread that asked for a lock last, and when it asked for the first one."""
+    """The user of a transaction: the thread that asked for a lock last, and when it asked for the first one."""
 
     thread: threading.Thread
     since: float
@@ -227,7 +227,7 @@ class LockManager:
             self._serve(request.resource, lock)
 
     def _blockers(self, request: _Request) -> str:
-        """Who is in the way of a request, in words."""
+        """The transactions that block a request, in words."""
         names = []
         for transaction in self._waits_for(request.transaction):
             owner = self._owners.get(transaction)

@@ -235,7 +235,7 @@ class Membership:
         identity = environment.identity()
         registry = self._change_registry(lambda registry: _joined(registry, nonce, identity))
         self.joined = registry
-        """Who was there when this process came."""
+        """The processes that were there when this one came."""
         self.number: ProcessId = next(r.number for r in registry.processes.values() if r.nonce == nonce)
 
     @property
@@ -360,7 +360,7 @@ class Membership:
     def leave(self, watch: DeathWatch | None = None) -> None:
         """Take this process off the registry. Only when nothing of its making is unsettled.
 
-        What it has seen of the silence of others stays there for those who come.
+        What it has seen of the silence of others stays there for processes that come.
         """
         now = self._environment.monotonic()
 

@@ -426,7 +426,7 @@ class StateEdit:
         return outcome
 
     def preview(self) -> ReadView:
-        """The next state as far as it is edited, for who works on this edit: nothing is written, nothing changes."""
+        """The next state as far as it is edited, for work on this edit: nothing is written, nothing changes."""
         writer = PreviewWriter(self.output)
         draft = StateEdit(self.view, writer, self.free_lists, self.locks)
         draft.domains = {domain: edit.for_preview(draft) for domain, edit in self.domains.items()}

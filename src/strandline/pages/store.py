@@ -147,9 +147,7 @@ class PageStore(Closeable):
         return registry
 
     def living(self) -> ProcessRegistry:
-        """Who works on the store, once those are fenced of whom it is known that they are dead: they are in nobody's
-        way.
-        """
+        """The processes at work on the store, once those that are known to be dead are fenced."""
         storage = self.context.storage
         self.settle_forks()
         self._fence_dead(read_registry(storage).registry)
@@ -196,8 +194,8 @@ class PageStore(Closeable):
             self.context.membership.leave(self.context.watch)
 
     def take_over(self) -> None:
-        """What the dead left to those who come: many processes never commit, and would find them in their way. What
-        can't be done now (a disk is full) is for the next beat, or the next process.
+        """Fence dead processes on joining: many processes never commit, and would be blocked by them. What can't be
+        done now (a disk is full) is for the next beat, or the next process.
         """
         with suppress(StorageError):
             self.recover()
@@ -206,7 +204,7 @@ class PageStore(Closeable):
     def settle_forks(self, children: Collection[VersionObject] | None = None) -> set[VersionObject]:
         """Undo the forks of versions whose making failed, all or these; which of them are there after all.
 
-        What the storage refuses now is for the next beat, or for who fences this process.
+        What the storage refuses now is for the next beat, or for the process that fences this one.
         """
         there = set()
         for child, parent in list(self.unsettled_forks.items()):
@@ -259,8 +257,8 @@ class PageStore(Closeable):
     def after_swap(self, registry: ProcessRegistry) -> None:
         """Every swap is a sign of life, published now and then, and an occasion to look for the dead.
 
-        The swap stands, so no error may pass from here: what could not be done is tried again after the next, and who
-        is fenced is told then.
+        The swap stands, so no error may pass from here: what could not be done is tried again after the next, and a
+        fenced process is told then.
         """
         environment = self.context.environment
         with suppress(StrandlineError):

@@ -178,7 +178,7 @@ class TemporaryVersion(Closeable, Version):
             if not self._settled():
                 for block in self._names.blocks:
                     sweep_block(self._parent.context.objects, block, frozenset())
-        except StorageError:  # its names stay unsettled, for who fences this process
+        except StorageError:  # its names stay unsettled, for the process that fences this one
             self.store.unsettled_forks[self.object] = self._parent
             self._closed = True
             self._base.close()

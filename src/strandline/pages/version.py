@@ -45,7 +45,7 @@ class Version:
         self.exclusive = Mutex(f"the right to replace {name}", context.environment.lock_limit)
         """Held by the one thread that replaces the pointer, or takes in what others replaced it by."""
         self.pins = Pins()
-        # One mutex for the current state and the pins: who pins it pins what is current.
+        # One mutex for the current state and the pins: what is pinned is current.
         self._mutex = self.pins.mutex
         self.ledger = PointerLedger(context)
         self.free_lists = FreeLists(context.objects)
@@ -234,8 +234,8 @@ class Version:
     def collect(self, seconds: float) -> ProcessRegistry:
         """Delete what was freed and nobody reads (invariant 7). The order is what makes it safe:
 
-        after the swap that freed, the registry is read, and after the registry the pointer again. Who named a
-        snapshot and then raised its floor is seen by one of the two. What others freed later waits: our
+        after the swap that freed, the registry is read, and after the registry the pointer again. A process that named
+        a snapshot and then raised its floor is seen by one of the two. What others freed later waits: our
         registry may be too old.
         """
         pointer = self._current.pointer

@@ -130,7 +130,7 @@ ATTEMPTS = 5
 """How often a step is tried when others change its tables meanwhile."""
 RUNS = "runs.jsonl"
 RUNNING = "running.json"
-"""There while a run is under way: who finds it without one knows that the last run was killed."""
+"""There while a run is under way: without one, it means that the last run was killed."""
 KILLED = "it was killed, or its machine failed"
 INDEXED = 500
 """How many runs the index of reports has."""

@@ -155,7 +155,7 @@ def _split_items(exchange: Exchange, number: int, runner: Runner) -> list[WorkIt
 
 
 def cut_of(exchange: Exchange, number: int) -> dict[str, Any]:
-    """How rows of one side find their buckets, for those who split them."""
+    """How rows of one side find their buckets, for the kernels that split them."""
     side, bounds = exchange.sides[number], exchange.bounds
     return {
         "side": number,

@@ -3,7 +3,7 @@
 The order is always the same: the bytes are written beside their place, the file is flushed, it is renamed over the
 place, and the folder that names it is flushed. A reader meets the old or the new, and what returned is durable.
 What a crash leaves beside the place has a name that begins with a dot, or for a folder ends in `.tmp`, and means
-nothing. Nothing here locks: who may write at the same time is the caller's matter.
+nothing. Nothing here locks: the caller sees to it that one process writes at a time.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ its turn from one to the next: what it has just written is in its memory, and no
 gives the turn up when it had it for `LEASE` seconds and others wait, when it was idle for `IDLE` seconds, and at
 once when its last two commits were further apart than that.
 
-Who waits stands in a queue of `PLACES` places, each the lock of a folder below `.turn`, and moves to the place in front
-when that is free. So turns go round, and it is seen that others wait.
+A process that waits stands in a queue of `PLACES` places, each the lock of a folder below `.turn`, and moves to the
+place in front when that is free. So turns go round, and it is seen that others wait.
 
-Nothing depends on turns: who has not moved for `PATIENCE` seconds goes on without, and asks for none for `WITHOUT`
+Nothing depends on turns: one that has not moved for `PATIENCE` seconds goes on without, and asks for none for `WITHOUT`
 seconds.
 """
 
@@ -30,7 +30,7 @@ PATIENCE, WITHOUT = 0.8, 10.0
 LEASE, IDLE = 0.04, 0.008
 PLACES = 8
 PAUSE = 0.001
-"""Seconds between two looks of the one who is next; who is further behind looks more seldom."""
+"""Seconds between two looks of the next process; those further behind look less often."""
 
 
 @dataclass(eq=False, slots=True)
@@ -64,7 +64,7 @@ class Turns:
         self._use = _Use()
         self._from = 0.0
         self.contended = False
-        """Whether others were met who want turns, too."""
+        """Whether other processes were met that want turns, too."""
 
     @contextmanager
     def taken(self) -> Iterator[bool]:
@@ -116,7 +116,7 @@ class Turns:
         return False
 
     def _wait(self, user: object) -> bool:
-        """Whether a turn came, after those of all who were in the queue before."""
+        """Whether a turn came, after those of all that were in the queue before."""
         place, moved = PLACES, time.monotonic()
         with ExitStack() as held:
             while place or not self._take(user):

@@ -132,7 +132,7 @@ class View(ArrowRows):
 
     @property
     def _shown(self) -> ViewDefinition:
-        """What who reads it reads."""
+        """What is read under its name."""
         with read_views(self._host) as known:
             return known.definition(self.name)
 

@@ -146,7 +146,7 @@ class PageCache:
         return self.chosen(entry, schema, read, columns)
 
     def looked_through(self, entry: Entry, schema: TableSchema, read: Read, columns: Sequence[str]) -> PageContents:
-        """The same for who looks for rows, and will look again: a choice of columns of a large page is kept, too.
+        """The same for looking for rows repeatedly: a choice of columns of a large page is kept, too.
 
         The order's are among them only where they are chosen; without them rows are found by their values alone.
         """

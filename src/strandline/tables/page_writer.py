@@ -4,7 +4,7 @@ Small writes must not leave thousands of small files, nor rewrite large ones. So
 until they are more than a tenth of its rows; then everything is folded into a new base page, cut into pieces when it
 has grown too large. A page of few rows is always folded. Bulk writes do the same with other limits, and cut by bytes.
 
-All who write pages call `PageWriter`: the commit's installer, transactions that change whole pages, and workers. It
+All writers of pages call `PageWriter`: the commit's installer, transactions that change whole pages, and workers. It
 knows nothing of the directory or of locks: it gives drafts, and its caller puts them in place.
 """
 

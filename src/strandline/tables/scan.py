@@ -194,7 +194,7 @@ class TableReader:
         return self._cache.at_least(entry, self.schema, self.view.read, needed)
 
     def looked_through(self, entry: Entry, needed: Sequence[str]) -> PageContents:
-        """The same, kept for who looks for rows of the table again."""
+        """The same, kept for looking for rows of the table again."""
         return self._cache.looked_through(entry, self.schema, self.view.read, needed)
 
     def bounds(self, entry: Entry, column: str) -> tuple[Any, Any] | None:

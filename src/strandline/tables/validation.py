@@ -2,7 +2,7 @@
 
 The rule: it must be tried again only if a row that changed since its base is among the keys that it read or wrote, or
 if the row's before or after image satisfies a condition that it scanned. Two rows that traded their keys changed, also
-if they are alike in all else: who writes a row gives the number that he read.
+if they are alike in all else: a write of a row gives the number that was read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether a key occurs twice in what many work items hold: by sorted hashes in files, in bounded memory.
 
-Who holds keys leaves their hashes in runs, each in ascending order. Runs are then gone through together, range by
+Kernels leave the hashes of keys in runs, each in ascending order. Runs are then gone through together, range by
 range. No hash twice means no key twice. A hash that occurs twice is a suspicion, which the keys themselves must
 confirm. An integer is its own hash, so that files in the order of such a key are only looked through.
 """

@@ -54,7 +54,7 @@ class Segments:
 
     `broken` says why the difference is not known any more; it is empty while it is, and `earlier` says it of the one
     before. `modifications` holds, for segments that one update by expression made, the statements that say the same, by
-    kind of copy. Every writer counts `revision` on by one, so that one who writes what he read too long ago is found
+    kind of copy. Every writer counts `revision` on by one, so that a write of what was read too long ago is found
     out. `leaving` is the commit from which on copies come to stand at states instead, at their next refresh: the view
     is to be deferred once the last of them has left. It is 0 unless that is so.
     """

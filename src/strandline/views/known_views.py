@@ -153,8 +153,8 @@ class KnownViews:
         return Lag(missed, max(now - (record.seen if first is None or not reaches else first), 0.0))
 
     def definition(self, name: str) -> ViewDefinition:
-        """What who reads that name reads, over tables and what-ifs. A table, a what-if or a view whose rows are stored
-        is the view that shows all of it.
+        """What is read under that name, over tables and what-ifs. A table, a what-if or a view whose rows
+        are stored is the view that shows all of it.
         """
         if name not in self._definitions:
             known = self.records.get(name)

@@ -3,8 +3,8 @@
 `RefreshContext` knows the net difference from a copy's position to its state, the whole content there, and how to make
 the state a position. Two ways lead to the difference. Deferred, the state of a position is pinned, and the difference
 of the two states is computed when it is asked for. Eager, it stands in a difference table that every commit has kept,
-and every commit is a position. A view that changes its way keeps the places of its copies: who stands at a state is
-sent the difference of states, and stands in the difference table then; and the other way round.
+and every commit is a position. A view that changes its way keeps the places of its copies: one that stands at a state
+is sent the difference of states, and stands in the difference table then; and the other way round.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class RefreshContext:
 
     @contextmanager
     def newest(self) -> Iterator[KnownViews]:
-        """What the store says of views now, for who writes: what the context knows, unless there was a commit since."""
+        """What the store says of views now, for a write: what the context knows, unless there was a commit since."""
         if self.host.pages.view().commit == self.now.commit:
             yield self.known
             return

@@ -132,7 +132,7 @@ class WhatIfDefinition:
 
 
 def define(name: str, on: WhatIfChain, since: int) -> WhatIfDefinition:
-    """A new what-if on another, or on a table, made by who sees that commit."""
+    """A new what-if on another, or on a table, made by one that sees that commit."""
     below = on.top.name if on.definitions else None
     return WhatIfDefinition(name, below, on.level + 1, on.table.domain, {}, (), since=since).reshaped(on.schema)
 

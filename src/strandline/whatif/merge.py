@@ -71,7 +71,7 @@ def merge_what_if(home: WhatIfHost, name: str, resolve: Resolve = None) -> Chang
     def work(transaction: WhatIfTransaction) -> Changes:
         _refuse_busy_children(transaction, name, doing)
         chain = chain_of(transaction.view, transaction.cache, name)
-        # Who writes below is locked first, so that nothing changes between comparing and merging.
+        # Writers below are locked first, so that nothing changes between comparing and merging.
         if chain.top.below is None:
             transaction.inner.lock_table(chain.table.domain, Mode.X)
             below = None

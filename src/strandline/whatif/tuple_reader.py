@@ -264,7 +264,7 @@ class PlacedTuples:
             columns[CHANGED] = _known(columns[CHANGED])
         elif CHANGED not in same:
             same[CHANGED] = ANY
-        if SIGNATURE in self.own:  # who changes tuples needs them whole
+        if SIGNATURE in self.own:  # changing tuples needs them whole
             columns |= {name: constant(value, _TYPES[name], size) for name, value in same.items()}
         if placed is not None:
             columns[placed] = columns[PLACE].cast(schema.column(placed).type, safe=False)

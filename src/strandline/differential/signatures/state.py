@@ -110,7 +110,7 @@ def is_state(path: object) -> bool:
     try:
         return bool(json.loads(_read_manifest(absolute(path))).get("kind") == KIND)
     except (OSError, ValueError, AttributeError, NotFound, StorageError):
-        return False  # who opens it as data then says what is wrong with the storage
+        return False  # it is then opened as data, which says what is wrong with the storage
 
 
 def _read_manifest(folder: str) -> bytes:
@@ -147,7 +147,7 @@ def load_state(path: str | os.PathLike[str]) -> SignatureState:
 
 
 def state_lock(path: str | os.PathLike[str], *, shared: bool = False) -> AbstractContextManager[Any]:
-    """Keeps runs on one local state apart: who replaces it holds the lock from reading it on, readers share it.
+    """Keeps runs on one local state apart: a run that replaces it holds the lock from reading it on, readers share it.
 
     There is none at a URL, nor where something else stands than a folder, nor for readers of nothing.
     """

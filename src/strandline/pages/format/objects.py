@@ -249,9 +249,9 @@ class ObjectWriter:
 
 
 class PendingObjects(Objects):
-    """The objects of a writer, stored or pending, for who reads what it is about to name.
+    """The objects of a writer, stored or pending, for reading what it is about to name.
 
-    Nobody may go past it to the storage, which does not have all of them: so its own is empty.
+    Nothing may read past it from the storage, which does not have all of them: so its own is empty.
     """
 
     def __init__(self, writer: ObjectWriter) -> None:

@@ -1,8 +1,8 @@
 """Spark DataFrames, classic and Connect.
 
-The rows of a DataFrame flow into the exchange as they come (`flowing_frame`). Who wants parts of it, to read them more
-than once, in order or in another process, has them written out first: by Spark as Parquet into a spool that its
-workers see, and otherwise by its tasks as Arrow files that travel back to the driver's.
+The rows of a DataFrame flow into the exchange as they come (`flowing_frame`). A caller that wants parts of it, to read
+them more than once, in order or in another process, has them written out first: by Spark as Parquet into a spool that
+its workers see, and otherwise by its tasks as Arrow files that travel back to the driver's.
 """
 
 from __future__ import annotations

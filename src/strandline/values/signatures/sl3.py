@@ -8,7 +8,7 @@ A row is a stream of **symbols**, and its hash takes them one after the other:
     null      h = m(rotl(h, 32) ⊕ N)
     beyond w  h = m(rotl(h, 16) ⊕ w)
 
-Every value of a type has the same number of symbols (`SYMBOLS`): two words for a time of day, a timestamp or a
+Every value of a type has the same number of symbols: two words for a time of day, a timestamp or a
 duration, one symbol for anything else; a null is the one symbol *null*, whatever its type. So the types of the columns
 tell where each value begins: two rows have the same stream exactly if their values are equal, and only chance can give
 two streams one hash. The symbols of a value depend on the value alone, not on how it is stored:
@@ -59,8 +59,6 @@ _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _MILLISECONDS_A_DAY = 86_400_000
 _BEYOND = np.uint64(2**63)
 _S16, _S48 = np.uint64(16), np.uint64(48)
-SYMBOLS = {"time": 2, "timestamp": 2, "instant": 2, "duration": 2}
-"""How many symbols a value that is present has, by its kind; other kinds have one."""
 # `auto` stays with numpy until this process has hashed so many values: by then it has lost about the time
 # that loading numba costs.
 NUMBA_PAYS_AFTER = 25_000_000
