@@ -217,9 +217,8 @@ class Transaction:
         return domain
 
     def withdraw_domain(self, domain: TableId) -> None:
-        """Forget a table that `create_domain` has made last."""
-        assert self.catalog[-1].domain == domain
-        self.catalog.pop()
+        """Forget the table that `create_domain` has made last."""
+        del self.catalog[[change.domain for change in self.catalog].index(domain)]
 
     def drop_domain(self, domain: TableId, name: str) -> None:
         """Drop a table with everything on its pages; takes X on it."""

@@ -79,6 +79,8 @@ from strandline.relations.relation import (
     merged,
     schema_from_text,
     schema_to_text,
+    table_from_text,
+    table_to_text,
 )
 from strandline.relations.schema import check_names, conform, convert, names_of, relation_schema, relation_type
 from strandline.relations.shuffle import BucketScans, run_exchanged

@@ -10,7 +10,6 @@ that listing tables and snapshots, or naming a table, imports neither package.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 from collections.abc import Sequence
@@ -22,7 +21,14 @@ import pyarrow.types as pt
 
 from strandline.changes import OURS, RESERVED, check_key
 from strandline.errors import SchemaError, did_you_mean
-from strandline.relations import check_names, relation_type
+from strandline.relations import (
+    check_names,
+    relation_type,
+    schema_from_text,
+    schema_to_text,
+    table_from_text,
+    table_to_text,
+)
 from strandline.storage import cached_property
 from strandline.tables.keys import check_key_types
 
@@ -221,8 +227,10 @@ def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
 @lru_cache(maxsize=256)
 def _decoded(data: bytes) -> TableSchema:
     body = json.loads(data)
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["schema"])))
-    defaults = {int(number): _array_from_text(text) for number, text in body["defaults"].items()}
+    schema = schema_from_text(body["schema"])
+    defaults = {
+        int(number): table_from_text(text).column(0).combine_chunks() for number, text in body["defaults"].items()
+    }
     columns = tuple(
         Column(number, f.name, f.type, f.nullable, defaults.get(number))
         for number, f in zip(body["ids"], schema, strict=True)
@@ -231,10 +239,9 @@ def _decoded(data: bytes) -> TableSchema:
 
 
 def _encoded(table_schema: TableSchema) -> bytes:
-    schema = base64.b64encode(table_schema.arrow_schema.serialize().to_pybytes()).decode("ascii")
-    defaults = {c.id: _array_to_text(c.default) for c in table_schema.columns if c.default is not None}
+    defaults = {c.id: table_to_text(pa.table({"v": c.default})) for c in table_schema.columns if c.default is not None}
     body = {
-        "schema": schema,
+        "schema": schema_to_text(table_schema.arrow_schema),
         "ids": [c.id for c in table_schema.columns],
         "key": list(table_schema.key),
         "version": table_schema.version,
@@ -242,19 +249,6 @@ def _encoded(table_schema: TableSchema) -> bytes:
         "defaults": defaults,
     }
     return json.dumps(body, separators=(",", ":")).encode()
-
-
-def _array_to_text(array: pa.Array) -> str:
-    sink = pa.BufferOutputStream()
-    table = pa.table({"v": array})
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return base64.b64encode(sink.getvalue()).decode("ascii")
-
-
-def _array_from_text(text: str) -> pa.Array:
-    with pa.ipc.open_stream(pa.py_buffer(base64.b64decode(text))) as reader:
-        return reader.read_all().column(0).combine_chunks()
 
 
 VIEWS, COPIES, PREFIX = "_views", "_view_copies", "_view."

@@ -6,7 +6,6 @@ Columns of the table are known by their ids, so renaming or adding one leaves a 
 
 from __future__ import annotations
 
-import base64
 import json
 import weakref
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from strandline.errors import Damaged, NotFound, SchemaError
 from strandline.pages import ReadView, TableEntry, TableId
+from strandline.relations import schema_from_text, schema_to_text
 from strandline.tables import WHAT_IFS, PageCache, TableReader, TableSchema
 from strandline.whatif.tuples import stored_name
 
@@ -56,13 +56,13 @@ class SignedShape:
         if any(kind is None for kind in self.types.values()):
             return None
         schema = pa.schema([pa.field(str(number), kind) for number, kind in self.types.items()])
-        return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+        return schema_to_text(schema)
 
     @staticmethod
     def decoded(ids: Sequence[int], types: str | None) -> SignedShape:
         if types is None:
             return SignedShape(dict.fromkeys(ids))
-        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(types)))
+        schema = schema_from_text(types)
         return SignedShape({number: schema.field(str(number)).type for number in ids})
 
 

@@ -36,7 +36,7 @@ from pyiceberg.typedef import Record
 
 from strandline.errors import AlreadyExists, Conflict
 from strandline.relations.formats.iceberg import metadata_file, metadata_number
-from strandline.storage import LocalStorage, flush, write_flushed
+from strandline.storage import LocalStorage, flush, replacing
 
 _TIDY = {"write.metadata.delete-after-commit.enabled": "true"}
 
@@ -84,9 +84,8 @@ class IcebergFolderCatalog(NoopCatalog):  # type: ignore[misc]
             LocalStorage(self.folder).put_if_absent(name, metadata.model_dump_json().encode())
         except AlreadyExists:
             raise Conflict("the table was written to meanwhile", doing=f"writing to {self.folder}") from None
-        hint = os.path.join(self.folder, "metadata", "version-hint.text")
-        write_flushed(f"{hint}.next", [str(number).encode()])
-        os.replace(f"{hint}.next", hint)
+        with replacing(os.path.join(self.folder, "metadata", "version-hint.text")) as file:
+            file.write(str(number).encode())
         return os.path.join(self.folder, name)
 
     def _flush_manifests(self, table: Table, snapshot: Any) -> None:
