@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from strandline.errors import InputError, SchemaError, StateError
+from strandline.values.signatures import column_row_signatures, row_signatures
 from strandline.values.signatures.scheme import Scheme, kind_of, scheme_of
 from strandline.values.signatures.sl3 import second_seed, signature
-from strandline.values.signatures.table_signatures import column_row_signatures, row_signatures
 
 TABLE = pa.table(
     {

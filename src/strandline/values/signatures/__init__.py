@@ -10,5 +10,11 @@ from strandline.values.signatures.scheme import (
     kind_of,
     scheme_of,
 )
-from strandline.values.signatures.sl3 import compiled_pays, plain_layout, second_seed, signature
-from strandline.values.signatures.table_signatures import column_row_signatures, row_signatures
+from strandline.values.signatures.sl3 import (
+    column_row_signatures,
+    compiled_pays,
+    plain_layout,
+    row_signatures,
+    second_seed,
+    signature,
+)

@@ -44,12 +44,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.errors import InputError, SchemaError, is_installed
+from strandline.errors import InputError, SchemaError, StateError, is_installed
 from strandline.storage import import_whole
 from strandline.values.buffers import Column, Flags, Offsets, Words, bits, byte_ranges, fixed_width, validity
 from strandline.values.signatures import numpy_engine
 from strandline.values.signatures.decimals import shortest_decimals
-from strandline.values.signatures.scheme import fields_by_name, kind_of
+from strandline.values.signatures.scheme import Scheme, fields_by_name, kind_of, kinds_meet
 from strandline.values.type_unification import is_byte_string, is_list
 
 EngineName: TypeAlias = Literal["auto", "numpy", "numba"]
@@ -360,3 +360,40 @@ _ONE_WORD_RULES: tuple[_Rule, ...] = (
     (pa.types.is_map, _map_words),
     (is_list, _list_words),
 )
+
+
+def row_signatures(table: pa.Table | pa.RecordBatch, scheme: Scheme, engine: EngineName = "auto") -> Words:
+    """The signature of each row over the scheme's columns, in the scheme's bits.
+
+    Up to 64 bits: one word per row, shape (rows,). Above: two, low word first, shape (rows, 2).
+    """
+    return _truncate(scheme, [_column(table, scheme, place) for place in range(len(scheme.columns))], engine)
+
+
+def column_row_signatures(table: pa.Table | pa.RecordBatch, scheme: Scheme) -> dict[str, Words]:
+    """For each of the scheme's columns, the signatures of the rows made of that column alone."""
+    return {
+        name: _truncate(scheme, [_column(table, scheme, place)], "auto") for place, name in enumerate(scheme.columns)
+    }
+
+
+def _column(table: pa.Table | pa.RecordBatch, scheme: Scheme, place: int) -> Column:
+    """A column of the scheme, once it is found to be of the scheme's kind."""
+    name, kind = scheme.columns[place], scheme.kinds[place]
+    column = table.column(name)
+    if not kinds_meet(kind, kind_of(column.type)):
+        raise StateError(
+            f"column {name} holds {kind_of(column.type)}, and the signatures were made for {kind}",
+            doing="computing row signatures",
+            hint="Make a new scheme for the new schema",
+        )
+    return column
+
+
+def _truncate(scheme: Scheme, columns: list[Column], engine: EngineName) -> Words:
+    """Signatures of as many bits as the scheme has."""
+    low = signature(columns, scheme.seed, engine)
+    if scheme.words == 1:
+        return low if scheme.bits == 64 else low & np.uint64(2**scheme.bits - 1)
+    high = signature(columns, second_seed(scheme.seed), engine)
+    return np.stack([low, high & np.uint64(2 ** (scheme.bits - 64) - 1)], axis=1)
