@@ -14,7 +14,7 @@ from tests.report.samples import counted, empty, orders
 from strandline.changes.shape import BEFORE, CHANGED, ChangeSet, Counts
 from strandline.changes.table_difference import difference
 from strandline.report import RunFacts, html_report, positions_by_key
-from strandline.report.positions import Positions
+from strandline.report.positions import KeyPositions
 
 EVIL = "</td><script>alert('x')</script><img src=x onerror=alert(1)> \"'&"
 VOID = {"meta", "path", "rect", "line"}
@@ -68,7 +68,7 @@ def evil_changes() -> ChangeSet:
 
 def test_values_names_and_facts_are_text_and_never_markup() -> None:
     facts = RunFacts(algorithm=EVIL, reason=EVIL, runner=EVIL, warnings=(EVIL,), more={EVIL: EVIL})
-    where = Positions((1,), (1,), (1,), EVIL, EVIL)
+    where = KeyPositions((1,), (1,), (1,), EVIL, EVIL)
     changes = evil_changes()
     page = Page(html_report(changes.header, changes.rows, facts, where=where, renames={EVIL: EVIL}))
     assert not {"script", "img", "iframe", "link", "object"} & {*page.tags}

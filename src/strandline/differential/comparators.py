@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.errors import InputError
-from strandline.values import Column, Flags, comparable, is_number, is_plain_text, is_text, unequal
+from strandline.values import ArrowColumn, Flags, comparable, is_number, is_plain_text, is_text, unequal
 
 NORMALISING = ("trim", "casefold", "empty")
 TOLERANCES = ("abs", "rel", "time")
@@ -54,13 +54,13 @@ class Comparator:
     def is_equivalence(self) -> bool:
         return self.tolerance is None
 
-    def normalised(self, column: Column) -> Column:
+    def normalised(self, column: ArrowColumn) -> ArrowColumn:
         """The column as normalising comparators see it."""
         for name in self.normalise:
             column = _NORMALISERS[name](column)
         return column
 
-    def unequal(self, a: Column, b: Column) -> Flags:
+    def unequal(self, a: ArrowColumn, b: ArrowColumn) -> Flags:
         """True where the values of two columns do not count as the same."""
         a, b = self.normalised(a), self.normalised(b)
         if self.tolerance is None:
@@ -167,7 +167,7 @@ def _amount(name: str, text: str, rule: str) -> Fraction:
     return amount * _SECONDS[parsed[2]] if parsed[2] else amount
 
 
-def _beyond(comparator: Comparator, a: Column, b: Column) -> Flags:
+def _beyond(comparator: Comparator, a: ArrowColumn, b: ArrowColumn) -> Flags:
     """True where two values are further apart than the tolerance. Null equals null alone, NaN equals NaN alone."""
     (a, per_a), (b, per_b) = _numbers(a), _numbers(b)
     exact = per_a == per_b and comparator.tolerance != "rel"
@@ -180,7 +180,7 @@ def _beyond(comparator: Comparator, a: Column, b: Column) -> Flags:
     return result
 
 
-def _beyond_as_integers(comparator: Comparator, a: Column, b: Column, per_second: Fraction) -> Flags:
+def _beyond_as_integers(comparator: Comparator, a: ArrowColumn, b: ArrowColumn, per_second: Fraction) -> Flags:
     """Integers, dates and instants of one type: the difference of two 64-bit numbers is exact as one without a sign."""
     x, y = (np.array(pc.fill_null(column, 0)) for column in (a, b))
     within = comparator.amount * per_second
@@ -192,7 +192,7 @@ def _beyond_as_integers(comparator: Comparator, a: Column, b: Column, per_second
 
 
 def _beyond_as_doubles(
-    comparator: Comparator, a: tuple[Column, Fraction], b: tuple[Column, Fraction], *, known: Flags
+    comparator: Comparator, a: tuple[ArrowColumn, Fraction], b: tuple[ArrowColumn, Fraction], *, known: Flags
 ) -> Flags:
     """Doubles decide where they can tell; what lies near the bound is computed exactly, unless both are floats."""
     x, y = (_doubles(column) / float(per_one) for column, per_one in (a, b))
@@ -224,7 +224,7 @@ def _beyond_exactly(comparator: Comparator, a: tuple[Fraction, Fraction], b: tup
     return apart > bound + slack + more
 
 
-def _exact(column: tuple[Column, Fraction], places: Any) -> Iterator[tuple[Fraction, Fraction]]:
+def _exact(column: tuple[ArrowColumn, Fraction], places: Any) -> Iterator[tuple[Fraction, Fraction]]:
     """The values at these places, each with half the gap between doubles there if it is a fraction of a float: whole
     numbers, which all large floats are, are taken as they are.
     """
@@ -234,11 +234,11 @@ def _exact(column: tuple[Column, Fraction], places: Any) -> Iterator[tuple[Fract
         yield Fraction(value) / per_one, Fraction(math.ulp(value) / 2 if rounded else 0)
 
 
-def _doubles(column: Column) -> Any:
+def _doubles(column: ArrowColumn) -> Any:
     return np.asarray(pc.fill_null(column.cast(pa.float64(), safe=False), 0.0), dtype=np.float64)
 
 
-def _numbers(column: Column) -> tuple[Column, Fraction]:
+def _numbers(column: ArrowColumn) -> tuple[ArrowColumn, Fraction]:
     """The column as numbers, integers of 64 bits, and how many of them make one: for times, a second."""
     type_ = column.type
     if pt.is_timestamp(type_):
@@ -250,7 +250,7 @@ def _numbers(column: Column) -> tuple[Column, Fraction]:
     return column, Fraction(1)
 
 
-def _nulls(column: Column) -> Flags:
+def _nulls(column: ArrowColumn) -> Flags:
     return np.asarray(column.is_null(), dtype=np.bool_)
 
 
@@ -266,11 +266,11 @@ def _tolerance_fits(tolerance: str, type_: pa.DataType) -> bool:
     return _is_time(type_) if tolerance == "time" else is_number(type_)
 
 
-def _text(column: Column) -> Column:
+def _text(column: ArrowColumn) -> ArrowColumn:
     return column if is_plain_text(column.type) else column.cast(pa.large_string())
 
 
-def _casefolded(column: Column) -> Column:
+def _casefolded(column: ArrowColumn) -> ArrowColumn:
     """Unicode's case folding, which Arrow does not have: ß is ss, final sigma is sigma, and İ is no I."""
     if pc.all(pc.string_is_ascii(column)).as_py() is not False:
         return pc.ascii_lower(column)
@@ -282,7 +282,7 @@ def _casefolded(column: Column) -> Column:
 
 
 _KINDS: dict[str, Callable[[pa.DataType], bool]] = {"string": _is_text, "number": is_number, "time": _is_time}
-_NORMALISERS: dict[str, Callable[[Column], Column]] = {
+_NORMALISERS: dict[str, Callable[[ArrowColumn], ArrowColumn]] = {
     "trim": lambda column: pc.utf8_trim_whitespace(_text(column)),
     "casefold": lambda column: _casefolded(_text(column)),
     "empty": lambda column: pc.if_else(pc.equal(pc.utf8_length(_text(column)), 0), None, _text(column)),

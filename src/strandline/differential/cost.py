@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 Algorithm: TypeAlias = Literal["merge", "hash", "kb", "kbp", "window"]
-State: TypeAlias = Literal["none", "kb", "kbp"]
+SavedState: TypeAlias = Literal["none", "kb", "kbp"]
 
 NEARLY = 0.0005
 """The share of rows between key ranges from which on an order is called nearly one."""
@@ -65,7 +65,7 @@ class Sizes:
     clustered: bool = False
     between: float = 0.0
     whole: bool = False
-    state: State = "none"
+    state: SavedState = "none"
     signature_bits: int = 64
 
     def signature_bytes(self, side: SideSize, form: Literal["kb", "kbp"]) -> int:

@@ -80,7 +80,7 @@ SPARK_BYTES = 1 << 30
 THREADS = 2
 """Few: writers need the disk and the processors, too."""
 
-Read = Callable[[PageRef], bytes]
+ReadPage = Callable[[PageRef], bytes]
 Advance = Callable[[int], None]
 
 
@@ -125,7 +125,7 @@ def write_packs(
     run_on_threads(packs, lambda pack, advance: write_pack(folder, pack, read, throttle, advance), title, size)
 
 
-def write_pack(folder: DumpFolder, pack: Pack, read: Read, throttle: Throttle, advance: Advance) -> None:
+def write_pack(folder: DumpFolder, pack: Pack, read: ReadPage, throttle: Throttle, advance: Advance) -> None:
     """Store one pack, page by page in turns."""
     pieces = []
     for page in pack.pages:
@@ -136,7 +136,7 @@ def write_pack(folder: DumpFolder, pack: Pack, read: Read, throttle: Throttle, a
         folder.put_pack(pack.name, pieces)
 
 
-def page_reader(storage: Storage) -> Read:
+def page_reader(storage: Storage) -> ReadPage:
     """Verified reads of a store's pages that leave its caches, and the machine's, as they are."""
 
     def read(page: PageRef) -> bytes:

@@ -43,7 +43,7 @@ from strandline.pages.process_registry import ProcessRegistry, read_registry
 from strandline.pages.reclamation import names_of
 from strandline.storage import Storage, auditing
 
-Place = tuple[TableId, int, int]
+PagePlace = tuple[TableId, int, int]
 """Where an object stands: domain, level (pages: -1 and -2 for base and overlay, -3 for records), number."""
 
 Wrong = tuple[str, str]
@@ -70,7 +70,7 @@ class StoreScan:
     registry: ProcessRegistry
     read_pages: bool = True
     chains: dict[VersionObject, VersionChain] = field(default_factory=dict)
-    places: dict[PhysicalPage, Place] = field(default_factory=dict)
+    places: dict[PhysicalPage, PagePlace] = field(default_factory=dict)
     others: set[PhysicalPage] = field(default_factory=set)
     """Extension pages."""
     pages: int = 0
@@ -117,7 +117,7 @@ def _walk_tree(scan: StoreScan, state: SnapshotRecord, where: str) -> None:
         _walk_node(scan, state, state.root, (TableId(-1), state.root.level, 0), where)
 
 
-def _walk_node(scan: StoreScan, state: SnapshotRecord, ref: NodeRef, place: Place, where: str) -> None:
+def _walk_node(scan: StoreScan, state: SnapshotRecord, ref: NodeRef, place: PagePlace, where: str) -> None:
     seen = scan.places.get(ref.name) == place
     if not _stands(scan, ref.name, place, where) or (seen and state.domains is None and place[0] >= 0):
         return
@@ -139,7 +139,7 @@ def _changed(item: Item) -> int:
     return item.born if isinstance(item, NodeRef) else item.changed
 
 
-def _walk_item(scan: StoreScan, state: SnapshotRecord, item: Item, place: Place, where: str) -> None:
+def _walk_item(scan: StoreScan, state: SnapshotRecord, item: Item, place: PagePlace, where: str) -> None:
     domain, level, number = place
     if isinstance(item, NodeRef):
         _walk_node(scan, state, item, (domain, level - 1, number), where)
@@ -163,7 +163,7 @@ def _placed(item: Entry | TableEntry) -> tuple[PageRef | None, ...]:
     return None, None, item.record
 
 
-def _check_page(scan: StoreScan, page: PageRef, place: Place, where: str) -> None:
+def _check_page(scan: StoreScan, page: PageRef, place: PagePlace, where: str) -> None:
     seen = page.name in scan.places
     if _stands(scan, page.name, place, where) and not seen:
         scan.pages += 1
@@ -173,7 +173,7 @@ def _check_page(scan: StoreScan, page: PageRef, place: Place, where: str) -> Non
                 scan.objects.page(page)
 
 
-def _stands(scan: StoreScan, name: PhysicalPage, place: Place, where: str) -> bool:
+def _stands(scan: StoreScan, name: PhysicalPage, place: PagePlace, where: str) -> bool:
     """Invariant 5: one physical object, one logical place."""
     before = scan.places.setdefault(name, place)
     if before != place:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from strandline.pages.forks import MasterAttempt, clear_dropped, tidy_forks
 from strandline.pages.format import (
-    Load,
+    LoadNode,
     NodeRef,
     Objects,
     Pointer,
@@ -113,7 +113,7 @@ def _names_in(objects: Objects, pointer: Pointer, since: CommitNumber) -> set[Ph
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    load: Load
+    load: LoadNode
     state: SnapshotRecord
     since: CommitNumber
     seen: set[tuple[PhysicalPage, frozenset[TableId] | None]]

@@ -10,7 +10,7 @@ import threading
 from strandline.pages.ids import CommitNumber
 from strandline.pages.process_registry import Readers, Reading
 
-Counts = dict[CommitNumber, int]
+PinCounts = dict[CommitNumber, int]
 
 
 class Pins:
@@ -22,12 +22,12 @@ class Pins:
 
     def __init__(self) -> None:
         self.mutex = threading.Lock()
-        self.states: Counts = {}
-        self.bases: Counts = {}
-        self._held: Counts = {}
+        self.states: PinCounts = {}
+        self.bases: PinCounts = {}
+        self._held: PinCounts = {}
         self._names: dict[str, int] = {}
 
-    def add(self, counts: Counts, commit: CommitNumber) -> None:
+    def add(self, counts: PinCounts, commit: CommitNumber) -> None:
         """One reader more; the caller holds `mutex`."""
         counts[commit] = counts.get(commit, 0) + 1
 
@@ -78,7 +78,7 @@ class Pins:
             return self._names.get(name, 0)
 
 
-def _less(counts: Counts, commit: CommitNumber) -> None:
+def _less(counts: PinCounts, commit: CommitNumber) -> None:
     counts[commit] -= 1
     if not counts[commit]:
         del counts[commit]

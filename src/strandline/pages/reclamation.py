@@ -21,7 +21,7 @@ from strandline.errors import StrandlineError
 from strandline.pages.batch_queue import PendingCommit
 from strandline.pages.format import (
     Freed,
-    Load,
+    LoadNode,
     NodeRef,
     Objects,
     SnapshotRecord,
@@ -57,7 +57,7 @@ class Neighbours:
 
 
 def freed_by_drop(
-    load: Load, dropped: SnapshotRecord, others: Sequence[SnapshotRecord], current: SnapshotRecord
+    load: LoadNode, dropped: SnapshotRecord, others: Sequence[SnapshotRecord], current: SnapshotRecord
 ) -> list[Freed]:
     """The objects that only `dropped` names, of all permanent states (`others`, sorted) and the current
     one.
@@ -78,7 +78,7 @@ def freed_by_drop(
     return freed
 
 
-def freed_for_good(load: Load, dropped: SnapshotRecord, sides: Neighbours) -> list[Freed]:
+def freed_for_good(load: LoadNode, dropped: SnapshotRecord, sides: Neighbours) -> list[Freed]:
     """The objects of a full state that its neighbours, the same for all domains, do not name; parents
     first.
     """
@@ -96,19 +96,21 @@ def neighbours(dropped: SnapshotRecord, chain: Sequence[SnapshotRecord], domain:
     return Neighbours(before, later.commit, later.root)
 
 
-def _upper_tier(load: Load, dropped: SnapshotRecord, sides: Neighbours) -> Iterator[Freed]:
+def _upper_tier(load: LoadNode, dropped: SnapshotRecord, sides: Neighbours) -> Iterator[Freed]:
     for item in old_side(load, dropped.root, sides.root, sides.before):
         if isinstance(item, NodeRef):
             yield Freed(sides.after, item.born, NO_DOMAIN, item.name)
 
 
-def _one_domain(load: Load, dropped: SnapshotRecord, sides: Neighbours, domain: TableId) -> Iterator[Freed]:
+def _one_domain(load: LoadNode, dropped: SnapshotRecord, sides: Neighbours, domain: TableId) -> Iterator[Freed]:
     old, new = (table_entry(find(load, root, domain)) for root in (dropped.root, sides.root))
     if old is not None:
         yield from _subtree(load, old, new, sides)
 
 
-def _other_domains(load: Load, dropped: SnapshotRecord, sides: Neighbours, singled: set[TableId]) -> Iterator[Freed]:
+def _other_domains(
+    load: LoadNode, dropped: SnapshotRecord, sides: Neighbours, singled: set[TableId]
+) -> Iterator[Freed]:
     for item in old_side(load, dropped.root, sides.root, sides.before):
         if isinstance(item, tuple):
             old, new = (table_entry(side) for side in item)
@@ -116,7 +118,7 @@ def _other_domains(load: Load, dropped: SnapshotRecord, sides: Neighbours, singl
                 yield from _subtree(load, old, new, sides)
 
 
-def _subtree(load: Load, old: TableEntry, new: TableEntry | None, sides: Neighbours) -> Iterator[Freed]:
+def _subtree(load: LoadNode, old: TableEntry, new: TableEntry | None, sides: Neighbours) -> Iterator[Freed]:
     for page in pages_only_in(old, new, sides.before):
         yield Freed(sides.after, page.born, old.domain, page.name)
     for ref in only_in(load, old.root, new.root if new is not None else None, sides.before):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from strandline.pages.format import (
-    Load,
+    LoadNode,
     NodeRef,
     Objects,
     Pointer,
@@ -29,7 +29,7 @@ from strandline.storage import Storage
 Part = Literal["version", "snapshot", "table"]
 EVERY: tuple[Part, ...] = ("version", "snapshot", "table")
 
-Sizes = dict[PhysicalPage, int]
+PageSizes = dict[PhysicalPage, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def space_held(storage: Storage, by: Collection[Part] = EVERY) -> list[Holding]:
     By version alone, a fork counts for the child that stands on it: it goes with the child.
     """
     objects = Objects(storage, cached=1 << 20)
-    held: dict[Holder, Sizes] = {}
+    held: dict[Holder, PageSizes] = {}
     for holder, sizes in _states(objects):
         held.setdefault(_grouped(holder, by), {}).update(sizes)
     holders = Counter(name for sizes in held.values() for name in sizes)
@@ -92,7 +92,7 @@ def _grouped(holder: Holder, by: Collection[Part]) -> Holder:
     )
 
 
-def _states(objects: Objects) -> Iterator[tuple[Holder, Sizes]]:
+def _states(objects: Objects) -> Iterator[tuple[Holder, PageSizes]]:
     load = objects.chunk
     for pointer in _pointers(objects):
         named = [(one, Holder(pointer.name, snapshot=one.name)) for one in pointer.all_snapshots(load)]
@@ -111,9 +111,9 @@ def _pointers(objects: Objects) -> list[Pointer]:
     return [decode_pointer(name, objects.storage.get(name)) for _, name in sorted(names.items())]
 
 
-def _sizes(load: Load, state: SnapshotRecord) -> Iterator[tuple[str, Sizes]]:
+def _sizes(load: LoadNode, state: SnapshotRecord) -> Iterator[tuple[str, PageSizes]]:
     """Names and sizes of what a state holds, by table."""
-    upper: Sizes = {}
+    upper: PageSizes = {}
     _nodes(load, state.root, upper)
     yield "", upper
     for item in items(load, state.root):
@@ -125,7 +125,7 @@ def _sizes(load: Load, state: SnapshotRecord) -> Iterator[tuple[str, Sizes]]:
             yield "" if item.domain == CATALOG else item.name, sizes
 
 
-def _nodes(load: Load, root: NodeRef | None, sizes: Sizes) -> None:
+def _nodes(load: LoadNode, root: NodeRef | None, sizes: PageSizes) -> None:
     if root is not None:
         sizes[root.name] = root.size
         for item in load(root).slots.values():

@@ -131,7 +131,7 @@ def _against_everything(result: Mapping[str, Any], rows: int, last: Mapping[str,
 
 
 ALL_STEPS = 1_000_000
-Work = Callable[[], dict[str, Any]]
+Finishing = Callable[[], dict[str, Any]]
 
 
 def finish_step(context: PipelineContext, step: Step, stages: Stages, now: float) -> Step:
@@ -238,7 +238,7 @@ def _dump(context: PipelineContext, dump: DumpSettings) -> dict[str, Any]:
     }
 
 
-def _attempt(context: PipelineContext, now: float, last: Mapping[str, Any] | None, do: Work) -> dict[str, Any]:
+def _attempt(context: PipelineContext, now: float, last: Mapping[str, Any] | None, do: Finishing) -> dict[str, Any]:
     """The result for the journal, or the error; then the last good refresh stays on record beside it."""
     started = time.perf_counter()
     try:

@@ -17,7 +17,7 @@ from strandline.errors import shortened
 from strandline.report.column_changes import ColumnChange, column_changes
 from strandline.report.examples import Cell, Example, by_kind, one_line, pick_examples, shortened_pair
 from strandline.report.html_style import STYLE
-from strandline.report.positions import MARK, Positions, strip
+from strandline.report.positions import MARK, KeyPositions, strip
 from strandline.report.run_facts import RunFacts, SchemaDrift, describe_facts, schema_drift
 from strandline.report.text_report import what_changed
 
@@ -59,7 +59,7 @@ def _tile(kind: str, count: int | None, name: str) -> str:
     return f'<div class="tile card {kind}{zero}"><b>{number}</b><span>{name}{note}</span></div>'
 
 
-def where_part(where: Positions | None, header: Header) -> str:
+def where_part(where: KeyPositions | None, header: Header) -> str:
     """The picture of what changed where; nothing without positions."""
     if where is None or not where.highest:
         return ""
@@ -232,7 +232,7 @@ def html_report(
     rows_sample: pa.Table,
     facts: RunFacts | None = None,
     *,
-    where: Positions | None = None,
+    where: KeyPositions | None = None,
     renames: Mapping[str, str] | None = None,
     limit: int = EXAMPLES,
 ) -> str:

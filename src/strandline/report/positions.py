@@ -22,7 +22,7 @@ BUCKETS = 150
 
 
 @dataclass(frozen=True)
-class Positions:
+class KeyPositions:
     """Counts for each bucket, in key order; all three are of one length. `first` and `last` label the two ends."""
 
     inserted: tuple[int, ...]
@@ -37,7 +37,7 @@ class Positions:
         return max((sum(each) for each in zip(self.inserted, self.updated, self.deleted, strict=True)), default=0)
 
 
-def positions_by_key(changes: ChangeSet, buckets: int = BUCKETS) -> Positions | None:
+def positions_by_key(changes: ChangeSet, buckets: int = BUCKETS) -> KeyPositions | None:
     """Counts by the value of the first key column, between its least and greatest value among the changes.
 
     None where the key has no values to measure along: text, or none at all.
@@ -54,7 +54,7 @@ def positions_by_key(changes: ChangeSet, buckets: int = BUCKETS) -> Positions | 
     bucket = np.minimum(scaled.astype(np.int64), buckets - 1)
     counts = {kind: _tally(bucket[of_kind(changes.rows, kind) & np.isfinite(places)], buckets) for kind in KINDS}
     ends = python_values(column.take(pa.array([int(np.nanargmin(places)), int(np.nanargmax(places))])))
-    return Positions(counts[INSERT], counts[UPDATE], counts[DELETE], text(ends[0]), text(ends[1]))
+    return KeyPositions(counts[INSERT], counts[UPDATE], counts[DELETE], text(ends[0]), text(ends[1]))
 
 
 def _measured(column: pa.ChunkedArray) -> npt.NDArray[np.float64] | None:
@@ -82,7 +82,7 @@ _VISIBLE = 2.0  # the least height of a bar: one change among a million must sti
 MARK = '<svg viewBox="0 0 38 16" aria-hidden="true"><path d="M2 10c4-7 8-7 12 0s8 7 12 0 7-6 10-3"/></svg>'
 
 
-def strip(where: Positions) -> str:
+def strip(where: KeyPositions) -> str:
     """The strip: inserts and updates stand above the line, deletes hang below it; one group for each bucket.
 
     Heights grow with the square root of the counts, so that many changes at one place do not hide few elsewhere.

@@ -18,7 +18,7 @@ from strandline.changes import ChangeSet, Header, difference, keyed_difference, 
 from strandline.engine import parallel
 from strandline.pages import Entry, ReadView, TableEntry, TableId
 from strandline.tables.page import PageContents, live_base
-from strandline.tables.page_cache import PageCache, Read
+from strandline.tables.page_cache import PageCache, ReadPage
 from strandline.tables.predicates import repeat
 from strandline.tables.scan import TableReader, find_table
 from strandline.tables.schema import DELETED, ROW, TableSchema, holds
@@ -54,7 +54,10 @@ def changed_rows(
 
 
 def rows_of_pairs(
-    cache: PageCache, pairs: Iterable[tuple[Entry | None, Entry | None]], shape: RowShape, reads: tuple[Read, Read]
+    cache: PageCache,
+    pairs: Iterable[tuple[Entry | None, Entry | None]],
+    shape: RowShape,
+    reads: tuple[ReadPage, ReadPage],
 ) -> tuple[pa.Table, pa.Table]:
     """The same for pairs of entries, old and new; `reads` give the bytes of their pages."""
 
@@ -90,7 +93,7 @@ def _without_same(old: pa.Table, new: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _rows_of_pair(
-    cache: PageCache, pair: tuple[Entry | None, Entry | None], shape: RowShape, reads: tuple[Read, Read]
+    cache: PageCache, pair: tuple[Entry | None, Entry | None], shape: RowShape, reads: tuple[ReadPage, ReadPage]
 ) -> tuple[pa.Table, pa.Table]:
     before, after = pair
     share = _share_base(before, after)
@@ -137,7 +140,7 @@ def compared(old: pa.Table, new: pa.Table, schema: TableSchema) -> tuple[Matchin
     return matching, differ
 
 
-def _contents(cache: PageCache, read: Read, entry: Entry | None, shape: RowShape) -> PageContents | None:
+def _contents(cache: PageCache, read: ReadPage, entry: Entry | None, shape: RowShape) -> PageContents | None:
     if entry is None or entry.base is None:
         return None
     if shape.columns is None:

@@ -41,8 +41,8 @@ where rows are looked for."""
 MOST_BOUNDS = 1 << 18
 """Of so many pages and columns bounds are kept."""
 
-Read = Callable[[PageRef], bytes]
-Bounds = tuple[Any, Any]
+ReadPage = Callable[[PageRef], bytes]
+ColumnBounds = tuple[Any, Any]
 
 
 class Recent(Generic[T]):
@@ -112,21 +112,21 @@ class PageCache:
         self._kept: Recent[BasePage | Overlay] = Recent(limit)
         self._parts: Recent[BasePage] = Recent(limit // 2)
         self._verified: set[PageRef] = set()
-        self._bounds: dict[tuple[tuple[PageRef, ...], str, str], Bounds] = {}
+        self._bounds: dict[tuple[tuple[PageRef, ...], str, str], ColumnBounds] = {}
         self._mutex = threading.Lock()
         self.kept_rows = KEPT_ROWS
         self.remembered = Remembered(limit // 4)
         self.opened = 0
         """How many pages were read from storage: tests count them."""
 
-    def contents(self, entry: Entry, schema: TableSchema, read: Read) -> PageContents:
+    def contents(self, entry: Entry, schema: TableSchema, read: ReadPage) -> PageContents:
         """What a live entry holds; a page without rows is not read."""
         if not entry.rows and entry.overlay is None:
             return PageContents(base_of(no_rows(schema.row_schema), schema))
         base = self.base(live_base(entry), schema, read)
         return PageContents(base, None if entry.overlay is None else self.overlay(entry.overlay, schema, read))
 
-    def chosen(self, entry: Entry, schema: TableSchema, read: Read, columns: Sequence[str]) -> PageContents:
+    def chosen(self, entry: Entry, schema: TableSchema, read: ReadPage, columns: Sequence[str]) -> PageContents:
         """What a live entry holds, with a choice of columns, which has the order's among it; it is not kept."""
         ref = live_base(entry)
         kept = self._recall(ref, schema)
@@ -139,13 +139,13 @@ class PageCache:
             base = base_of(decode_page(read(ref), schema, columns), schema)
         return PageContents(base, None if entry.overlay is None else self.overlay(entry.overlay, schema, read))
 
-    def at_least(self, entry: Entry, schema: TableSchema, read: Read, columns: Sequence[str]) -> PageContents:
+    def at_least(self, entry: Entry, schema: TableSchema, read: ReadPage, columns: Sequence[str]) -> PageContents:
         """What a live entry holds: the whole of it where pages of its size are kept, else a choice of columns."""
         if entry.rows <= self.kept_rows:
             return self.contents(entry, schema, read)
         return self.chosen(entry, schema, read, columns)
 
-    def looked_through(self, entry: Entry, schema: TableSchema, read: Read, columns: Sequence[str]) -> PageContents:
+    def looked_through(self, entry: Entry, schema: TableSchema, read: ReadPage, columns: Sequence[str]) -> PageContents:
         """The same for looking for rows repeatedly: a choice of columns of a large page is kept, too.
 
         The order's are among them only where they are chosen; without them rows are found by their values alone.
@@ -156,7 +156,7 @@ class PageCache:
         base = self._part(ref, schema, read, columns)
         return PageContents(base, None if entry.overlay is None else self.overlay(entry.overlay, schema, read))
 
-    def opened_page(self, entry: Entry, schema: TableSchema, read: Read) -> OpenedPage | None:
+    def opened_page(self, entry: Entry, schema: TableSchema, read: ReadPage) -> OpenedPage | None:
         """The page of a live entry, to be decoded for the caller alone; None when it is kept already, or has an
         overlay.
         """
@@ -166,7 +166,7 @@ class PageCache:
         self.opened += 1
         return OpenedPage(read(ref), schema)
 
-    def verify(self, refs: Sequence[PageRef], read: Read) -> None:
+    def verify(self, refs: Sequence[PageRef], read: ReadPage) -> None:
         """Read pages once for all of this process: `read` compares them with their checksums."""
         fresh = [ref for ref in refs if ref not in self._verified]
 
@@ -176,7 +176,7 @@ class PageCache:
         parallel(look, fresh)
         self._verified.update(fresh)
 
-    def base(self, ref: PageRef, schema: TableSchema, read: Read) -> BasePage:
+    def base(self, ref: PageRef, schema: TableSchema, read: ReadPage) -> BasePage:
         page = self._recall(ref, schema)
         if not isinstance(page, BasePage):
             self.opened += 1
@@ -184,7 +184,7 @@ class PageCache:
             self.remember(ref, schema, page)
         return page
 
-    def overlay(self, ref: PageRef, schema: TableSchema, read: Read) -> Overlay:
+    def overlay(self, ref: PageRef, schema: TableSchema, read: ReadPage) -> Overlay:
         page = self._recall(ref, schema)
         if not isinstance(page, Overlay):
             self.opened += 1
@@ -200,7 +200,7 @@ class PageCache:
         """What is kept of pages, the least recently used first."""
         return [*self._kept.keys(), *self._parts.keys()]
 
-    def bounds(self, entry: Entry, schema: TableSchema, column: str) -> Bounds | None:
+    def bounds(self, entry: Entry, schema: TableSchema, column: str) -> ColumnBounds | None:
         """The least and the greatest value of a column on a page, both inclusive, as far as it is known; nulls where it
         holds none.
         """
@@ -224,7 +224,7 @@ class PageCache:
     def _recall(self, ref: PageRef, schema: TableSchema) -> BasePage | Overlay | None:
         return self._kept.get((ref.checksum, schema.mark))
 
-    def _part(self, ref: PageRef, schema: TableSchema, read: Read, columns: Container[str]) -> BasePage:
+    def _part(self, ref: PageRef, schema: TableSchema, read: ReadPage, columns: Container[str]) -> BasePage:
         """Columns of a base page, those that are not kept yet decoded."""
         place = (ref.checksum, schema.mark)
         part = self._parts.get(place)

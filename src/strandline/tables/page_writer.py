@@ -32,12 +32,12 @@ from strandline.tables.page import (
     encode_page,
     live_base,
 )
-from strandline.tables.page_cache import PageCache, Read
+from strandline.tables.page_cache import PageCache, ReadPage
 from strandline.tables.row_changes import FRESH, NONE, Delta
 from strandline.tables.schema import DELETED, ROW, TableSchema
 from strandline.values import Numbers
 
-Write = Callable[[bytes, int], PageRef]
+WritePage = Callable[[bytes, int], PageRef]
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class PageIO:
     """
 
     cache: PageCache
-    read: Read
-    write: Write
+    read: ReadPage
+    write: WritePage
     remembers: bool = False
 
 

@@ -28,7 +28,7 @@ from strandline.engine import Spool
 from strandline.errors import Conflict
 from strandline.pages import Entry, TableEdit, TableId
 from strandline.tables.keys import encode_keys, encode_rows, is_provisional, provisional_key, provisional_start
-from strandline.tables.page_cache import PageCache, Read
+from strandline.tables.page_cache import PageCache, ReadPage
 from strandline.tables.schema import ROW, TableSchema
 from strandline.values import Flags, Numbers, no_rows
 
@@ -195,7 +195,7 @@ class LeftPage:
     chosen: Flags | None
     schema: TableSchema
 
-    def freed(self, cache: PageCache, read: Read) -> dict[bytes, int]:
+    def freed(self, cache: PageCache, read: ReadPage) -> dict[bytes, int]:
         rows = cache.chosen(self.entry, self.schema, read, self.schema.order).table
         gone = rows if self.chosen is None else rows.filter(pa.array(self.chosen))
         return dict(zip(encode_keys(gone, self.schema.order), gone.column(ROW).to_pylist(), strict=True))
@@ -207,7 +207,7 @@ class FreedNumbers:
     def __init__(self) -> None:
         self._known: dict[bytes, int] = {}
         self._files: list[tuple[str, Spool]] = []
-        self._pages: list[tuple[LeftPage, PageCache, Read]] = []
+        self._pages: list[tuple[LeftPage, PageCache, ReadPage]] = []
 
     def note(self, freed: Mapping[bytes, int]) -> None:
         self._known.update(freed)
@@ -216,7 +216,7 @@ class FreedNumbers:
         """The file is read when it is needed; its spool is held until then."""
         self._files.append((path, spool))
 
-    def note_pages(self, pages: Sequence[LeftPage], cache: PageCache, read: Read) -> None:
+    def note_pages(self, pages: Sequence[LeftPage], cache: PageCache, read: ReadPage) -> None:
         """The pages are read when the numbers are needed."""
         self._pages += [(page, cache, read) for page in pages]
 

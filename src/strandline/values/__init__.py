@@ -1,7 +1,17 @@
 """What a value is: types and where they meet, equality, encodings, text, SQL expressions, signatures, matching."""
 
 from strandline.values.arrow_conditions import arrow_condition
-from strandline.values.buffers import Column, Flags, Numbers, Positions, Words, bits, byte_ranges, fixed_width, validity
+from strandline.values.buffers import (
+    ArrowColumn,
+    Flags,
+    Numbers,
+    Positions,
+    Words,
+    bits,
+    byte_ranges,
+    fixed_width,
+    validity,
+)
 from strandline.values.duckdb_columns import durations, in_sql_type, readable
 from strandline.values.duckdb_functions import is_aggregate, unsteady_calls
 from strandline.values.encoding import cast_array, cast_rows, no_rows, plain, plain_schema, plain_type, with_inner_types

@@ -16,7 +16,7 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 Positions: TypeAlias = npt.NDArray[np.int64]
 Words: TypeAlias = npt.NDArray[np.uint64]
 Offsets: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
-Column: TypeAlias = pa.ChunkedArray | pa.Array
+ArrowColumn: TypeAlias = pa.ChunkedArray | pa.Array
 
 
 def validity(array: pa.Array) -> Flags | None:

@@ -31,7 +31,7 @@ import pyarrow.types as pt
 
 from strandline.engine import sandboxed_duckdb
 from strandline.errors import SchemaError
-from strandline.values.buffers import Column, Flags
+from strandline.values.buffers import ArrowColumn, Flags
 from strandline.values.type_unification import (
     SPLIT,
     TICKS,
@@ -284,7 +284,7 @@ def key_order(table: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
     return np.asarray(order, dtype=np.int64)
 
 
-def unequal(a: Column, b: Column) -> Flags:
+def unequal(a: ArrowColumn, b: ArrowColumn) -> Flags:
     """True where a value of `a` differs from the value of `b` at the same position."""
     if a.type == b.type and _compares_directly(a.type):
         return _unequal_leaf(a, b)
@@ -307,7 +307,7 @@ def _compares_directly(type_: pa.DataType) -> bool:
     )
 
 
-def _unequal_leaf(a: Column, b: Column) -> Flags:
+def _unequal_leaf(a: ArrowColumn, b: ArrowColumn) -> Flags:
     differ = pc.not_equal(a, b)
     if pt.is_floating(a.type):
         differ = pc.and_not(differ, pc.and_(pc.is_nan(a), pc.is_nan(b)))
@@ -362,5 +362,5 @@ def _flags(column: Any) -> Flags:
     return flags
 
 
-def _one(column: Column) -> pa.Array:
+def _one(column: ArrowColumn) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -27,7 +27,7 @@ from strandline.values.equality import comparable, unequal
 from strandline.values.signatures import DEFAULT_SEED, compiled_pays, load_compiled, signature
 from strandline.values.type_unification import is_byte_string
 
-Columns: TypeAlias = list[pa.ChunkedArray]
+KeyColumns: TypeAlias = list[pa.ChunkedArray]
 
 _NONE: Positions = np.empty(0, dtype=np.int64)
 DENSE = 4
@@ -269,13 +269,13 @@ def _others(count: int, positions: Positions) -> Positions:
     return np.flatnonzero(left)
 
 
-def _canonical(old: pa.Table, new: pa.Table) -> tuple[Columns, Columns]:
+def _canonical(old: pa.Table, new: pa.Table) -> tuple[KeyColumns, KeyColumns]:
     """The columns of two tables in the canonical types in which they meet."""
     pairs = list(zip(old.columns, new.columns, strict=True))
     return [comparable(a, b.type) for a, b in pairs], [comparable(b, a.type) for a, b in pairs]
 
 
-def _are_numbers(columns: Columns) -> bool:
+def _are_numbers(columns: KeyColumns) -> bool:
     """Whether a canonical key is one column of integers, which can stand for themselves."""
     if len(columns) != 1 or columns[0].null_count:
         return False
@@ -289,17 +289,17 @@ def _integers(column: pa.ChunkedArray) -> Numbers:
     return np.asarray(column.to_numpy()).astype(np.int64, copy=False)
 
 
-def _hash_numbers(columns: Columns) -> Numbers:
+def _hash_numbers(columns: KeyColumns) -> Numbers:
     return signature(columns, DEFAULT_SEED).view(np.int64)
 
 
-def _is_faithful(matching: Matching, left: Columns, right: Columns) -> bool:
+def _is_faithful(matching: Matching, left: KeyColumns, right: KeyColumns) -> bool:
     """Whether rows matched by signature really have equal keys."""
     old, new = pa.array(matching.old), pa.array(matching.new)
     return not any(unequal(a.take(old), b.take(new)).any() for a, b in zip(left, right, strict=True))
 
 
-def _key_numbers(left: Columns, right: Columns) -> tuple[Numbers, Numbers]:
+def _key_numbers(left: KeyColumns, right: KeyColumns) -> tuple[Numbers, Numbers]:
     if _are_numbers(left) and _are_numbers(right):
         return _integers(left[0]), _integers(right[0])
     both = [pa.chunked_array([*a.chunks, *b.chunks], a.type) for a, b in zip(left, right, strict=True)]
@@ -317,7 +317,7 @@ def _repeats(numbers: Numbers) -> tuple[Positions, Positions]:
     return order, np.flatnonzero(ordered[1:] == ordered[:-1])
 
 
-def _are_equal(columns: Columns, some: Positions, others: Positions) -> bool:
+def _are_equal(columns: KeyColumns, some: Positions, others: Positions) -> bool:
     """Whether the rows at some positions equal those at others, pair by pair."""
     if not len(some):
         return True
@@ -325,7 +325,7 @@ def _are_equal(columns: Columns, some: Positions, others: Positions) -> bool:
     return not any(unequal(column.take(left), column.take(right)).any() for column in columns)
 
 
-def _exact_numbers(columns: Columns) -> Numbers:
+def _exact_numbers(columns: KeyColumns) -> Numbers:
     """Numbers given by DuckDB's grouping: slower, and right whatever the keys are."""
     names = [f"k{number}" for number in range(len(columns))]
     rows = pa.table([*columns, pa.array(np.arange(len(columns[0])))], names=[*names, "place"])

@@ -12,7 +12,7 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.types as pt
 
-Join = Callable[[pa.DataType, pa.DataType], "pa.DataType | Incomparable"]
+Meeting = Callable[[pa.DataType, pa.DataType], "pa.DataType | Incomparable"]
 
 TICKS = pa.decimal128(38, 0)
 """Instants of different units, in nanoseconds: int64 seconds would overflow int64."""
@@ -54,7 +54,7 @@ def decoded(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def _join(a: pa.DataType, b: pa.DataType, leaf: Join) -> pa.DataType | Incomparable:
+def _join(a: pa.DataType, b: pa.DataType, leaf: Meeting) -> pa.DataType | Incomparable:
     """Both types' meeting point, descending into lists, structs and maps; `leaf` decides for all other types."""
     a, b = decoded(a), decoded(b)
     if pt.is_null(a) or pt.is_null(b):
@@ -78,7 +78,7 @@ def _join(a: pa.DataType, b: pa.DataType, leaf: Join) -> pa.DataType | Incompara
     return leaf(a, b)
 
 
-def _join_structs(a: pa.StructType, b: pa.StructType, leaf: Join) -> pa.DataType | Incomparable:
+def _join_structs(a: pa.StructType, b: pa.StructType, leaf: Meeting) -> pa.DataType | Incomparable:
     mine, theirs = [field.name for field in a], [field.name for field in b]
     if sorted(mine) != sorted(theirs):
         return Incomparable(f"{a} and {b} have different fields")

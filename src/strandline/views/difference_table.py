@@ -43,7 +43,7 @@ MODIFICATIONS = 16
 THIS_COMMIT = -1
 """Stands for the number of the commit that writes it, which is known once it is installed."""
 OLDER_FORM = "it was kept in the form of an older release"
-Statements = Mapping[str, list[dict[str, Any]]]
+RangeStatements = Mapping[str, list[dict[str, Any]]]
 """For each audience (a kind of copy, or one restricted copy) the statements to run there, as JSON."""
 _RECORDS = pa.schema([pa.field("view", pa.string()), pa.field("record", pa.string())])
 
@@ -63,7 +63,7 @@ class Segments:
     fingerprint: str
     since: int = THIS_COMMIT
     broken: str = ""
-    modifications: Mapping[int, Statements] = field(default_factory=dict)
+    modifications: Mapping[int, RangeStatements] = field(default_factory=dict)
     revision: int = 0
     leaving: int = 0
     earlier: str = ""
@@ -91,7 +91,7 @@ class Segments:
         """The same once copies are to leave it, or to stay."""
         return replace(self, leaving=THIS_COMMIT if leaving else 0, revision=self.revision + 1)
 
-    def modified(self, commit: int, statements: Statements) -> Segments:
+    def modified(self, commit: int, statements: RangeStatements) -> Segments:
         """The same with the statements that say what a commit changed."""
         newest = sorted([*self.modifications.items(), (commit, statements)], key=lambda one: one[0])[-MODIFICATIONS:]
         return replace(self, modifications=dict(newest), revision=self.revision + 1)

@@ -164,7 +164,7 @@ def _within(level: DifferentialRelation, span: PageSpan) -> DifferentialRelation
     return level.part(start, end)
 
 
-Key = bytes
+EncodedKey = bytes
 
 
 class WhatIfReader:
@@ -323,11 +323,11 @@ class WhatIfReader:
             return Columns(self.base_rows(entry, names, bounds))
         return self._base.columns_of(entry, names)
 
-    def base_pages(self, bounds: KeyBounds) -> Iterator[tuple[Key, Entry]]:
+    def base_pages(self, bounds: KeyBounds) -> Iterator[tuple[EncodedKey, Entry]]:
         """Separators and pages of the base for such keys."""
         yield from self._base.view.pages_between(self._base.entry.domain, bounds.low, bounds.high)
 
-    def next_separator(self, separator: Key) -> Key | None:
+    def next_separator(self, separator: EncodedKey) -> EncodedKey | None:
         """Where the page of the base behind that of a separator begins."""
         behind = self._base.view.pages_between(self._base.entry.domain, separator)
         return next((each for each, _ in behind if each > separator), None)
@@ -418,7 +418,7 @@ class WhatIfRelation:
 
     def _ends(
         self, span: PageSpan, entries: Sequence[Entry], levels: Sequence[Sequence[Entry]]
-    ) -> tuple[Key | None, Key | None]:
+    ) -> tuple[EncodedKey | None, EncodedKey | None]:
         """The least and greatest key that a part may hold (both inclusive); pages of D reach beyond it."""
         if not self.reader.schema.key:
             return None, None

@@ -45,7 +45,7 @@ from strandline.pages.format.objects import (
 )
 from strandline.pages.format.page_table import (
     FreeList,
-    Load,
+    LoadNode,
     Visits,
     differences,
     find,

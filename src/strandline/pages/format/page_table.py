@@ -25,8 +25,8 @@ from strandline.errors import Damaged
 from strandline.pages.format.node import SLOT_BITS, SLOTS, Item, Node, NodeRef, PageRef, item_pages
 from strandline.pages.ids import CommitNumber, TableId
 
-Load = Callable[[NodeRef], Node]
-Write = Callable[[Node], NodeRef]
+LoadNode = Callable[[NodeRef], Node]
+WriteNode = Callable[[Node], NodeRef]
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Rewritten:
     replaced: list[NodeRef] = field(default_factory=list)
 
 
-def find(load: Load, root: NodeRef | None, number: int) -> Item | None:
+def find(load: LoadNode, root: NodeRef | None, number: int) -> Item | None:
     """What stands at `number` in the leaves, or None."""
     if root is None or number >> (SLOT_BITS * (root.level + 1)):
         return None
@@ -49,7 +49,7 @@ def find(load: Load, root: NodeRef | None, number: int) -> Item | None:
         root = _node_ref(item)
 
 
-def items(load: Load, root: NodeRef | None, want: Callable[[NodeRef], bool] | None = None) -> Iterator[Item]:
+def items(load: LoadNode, root: NodeRef | None, want: Callable[[NodeRef], bool] | None = None) -> Iterator[Item]:
     """Everything in the leaves, by number; subtrees that `want` refuses are not read."""
     if root is None or (want is not None and not want(root)):
         return
@@ -61,7 +61,9 @@ def items(load: Load, root: NodeRef | None, want: Callable[[NodeRef], bool] | No
             yield item
 
 
-def rewrite(load: Load, root: NodeRef | None, domain: TableId, changes: Mapping[int, Item], write: Write) -> Rewritten:
+def rewrite(
+    load: LoadNode, root: NodeRef | None, domain: TableId, changes: Mapping[int, Item], write: WriteNode
+) -> Rewritten:
     """The tree with `changes` made: new nodes along the changed paths, everything else shared."""
     result = Rewritten(root)
     if not changes:
@@ -75,8 +77,8 @@ def rewrite(load: Load, root: NodeRef | None, domain: TableId, changes: Mapping[
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    load: Load
-    write: Write
+    load: LoadNode
+    write: WriteNode
     domain: TableId
     replaced: list[NodeRef]
 
@@ -110,7 +112,7 @@ class Visits:
 
     nodes: int = 0
 
-    def counting(self, load: Load) -> Load:
+    def counting(self, load: LoadNode) -> LoadNode:
         """`load`, counted."""
 
         def counted(ref: NodeRef) -> Node:
@@ -120,7 +122,7 @@ class Visits:
         return counted
 
 
-def old_side(load: Load, old: NodeRef | None, new: NodeRef | None, after: CommitNumber) -> Iterator[OldSide]:
+def old_side(load: LoadNode, old: NodeRef | None, new: NodeRef | None, after: CommitNumber) -> Iterator[OldSide]:
     """Each node of `old` that `new` lacks and that was born after `after` (exclusive), and its leaves' items.
 
     A leaf's item comes with what `new` has in its place. Nodes of `old` last rewritten at or before `after`
@@ -142,7 +144,9 @@ def old_side(load: Load, old: NodeRef | None, new: NodeRef | None, after: Commit
             yield item, right.get(slot)
 
 
-def only_in(load: Load, old: NodeRef | None, new: NodeRef | None, after: CommitNumber) -> Iterator[NodeRef | PageRef]:
+def only_in(
+    load: LoadNode, old: NodeRef | None, new: NodeRef | None, after: CommitNumber
+) -> Iterator[NodeRef | PageRef]:
     """Nodes and pages of `old` that `new` does not name and that were born after `after` (exclusive)."""
     for item in old_side(load, old, new, after):
         if isinstance(item, NodeRef):
@@ -158,7 +162,7 @@ def pages_only_in(item: Item, other: Item | None, after: CommitNumber) -> Iterat
 
 
 def differences(
-    loads: tuple[Load, Load], old: NodeRef | None, new: NodeRef | None
+    loads: tuple[LoadNode, LoadNode], old: NodeRef | None, new: NodeRef | None
 ) -> Iterator[tuple[Item | None, Item | None]]:
     """Pairs of leaf items, old and new, where two trees differ; None where a tree has nothing. Each has its loader."""
     if old is not None and new is not None and old.name == new.name:
@@ -173,7 +177,7 @@ def differences(
             yield one, other
 
 
-def _slots_at(load: Load, ref: NodeRef | None, level: int) -> Mapping[int, Item]:
+def _slots_at(load: LoadNode, ref: NodeRef | None, level: int) -> Mapping[int, Item]:
     if ref is None:
         return {}
     return load(ref).slots if ref.level == level else {0: ref}

@@ -35,10 +35,10 @@ class Held:
     reading: str = "{}"
 
 
-Holder = Callable[[pa.DataType], "Held | None"]
+ColumnHolder = Callable[[pa.DataType], "Held | None"]
 
 
-def held_columns(schema: pa.Schema, holder: Holder, kind: str) -> dict[str, Held]:
+def held_columns(schema: pa.Schema, holder: ColumnHolder, kind: str) -> dict[str, Held]:
     """How each column is held; refuses, naming it, a column that this kind can't hold."""
     columns: dict[str, Held] = {}
     for field in schema:
@@ -262,7 +262,7 @@ def in_iceberg(type_: pa.DataType) -> Held | None:
     return _in_lake(type_, in_iceberg, pa.int32())
 
 
-def _in_lake(type_: pa.DataType, holder: Holder, least: pa.DataType) -> Held | None:
+def _in_lake(type_: pa.DataType, holder: ColumnHolder, least: pa.DataType) -> Held | None:
     """`least` is the smallest integer of the format; `sql` is not used: its columns are declared in Arrow's types."""
     same = (pa.bool_(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.date32(), _US)
     wider = {
@@ -291,7 +291,7 @@ def _in_lake(type_: pa.DataType, holder: Holder, least: pa.DataType) -> Held | N
     return _nested_in_lake(type_, holder)
 
 
-def _nested_in_lake(type_: pa.DataType, holder: Holder) -> Held | None:
+def _nested_in_lake(type_: pa.DataType, holder: ColumnHolder) -> Held | None:
     """Lists, structs and maps of what is held by a cast."""
     inside: list[pa.DataType] = []
     for field in type_ if pt.is_nested(type_) else ():
@@ -311,7 +311,7 @@ def _nested_in_lake(type_: pa.DataType, holder: Holder) -> Held | None:
 
 
 _INTEGERS = {8: "TINYINT", 16: "SMALLINT", 32: "INTEGER", 64: "BIGINT"}
-HOLDERS: dict[str, Holder] = {
+HOLDERS: dict[str, ColumnHolder] = {
     "duckdb": in_duckdb,
     "sqlite": in_sqlite,
     "postgres": in_postgres,

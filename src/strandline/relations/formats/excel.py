@@ -35,7 +35,7 @@ _TYPES: dict[frozenset[type], pa.DataType] = {
     frozenset({dt.timedelta}): pa.duration("us"),
 }
 
-Columns = dict[str, list[Any]]
+SheetColumns = dict[str, list[Any]]
 
 
 def open_excel(files: Sequence[DataFile], name: str, options: ReadOptions, spool: Spool | None) -> SpooledRelation:
@@ -98,11 +98,11 @@ def _cell_text(cell: Any) -> str | None:
     return None if cell is None else str(cell)
 
 
-def _text(sheet: Columns) -> pa.Schema:
+def _text(sheet: SheetColumns) -> pa.Schema:
     return pa.schema([(column, pa.string()) for column in sheet])
 
 
-def _columns(file: DataFile, options: ReadOptions) -> Columns:
+def _columns(file: DataFile, options: ReadOptions) -> SheetColumns:
     """The cells of each column of a file's sheet."""
     rows = [[_cell(cell, options) for cell in row] for row in _rows(file)]
     rows = [row for row in rows if any(cell is not None for cell in row)]

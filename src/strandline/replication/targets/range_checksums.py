@@ -34,7 +34,7 @@ HALF = 15
 EXACT_EPOCH = 140_000
 """From this version on PostgreSQL's EXTRACT gives exact numbers."""
 
-Sums = Mapping[str, tuple[int, int, int]]
+RangeSums = Mapping[str, tuple[int, int, int]]
 """For each range: rows, and the sums of both halves of their signatures."""
 
 
@@ -45,7 +45,7 @@ class RangeChecksums:
     layout: Layout
     database: Database
 
-    def sums(self) -> Sums:
+    def sums(self) -> RangeSums:
         """As the database computes them."""
         first, second = (f"sum(('x' || substr(h, {start}, {HALF}))::bit(60)::bigint)::text" for start in (1, HALF + 1))
         signature = f"md5({self._text(self.layout.definition.stored.names)})"
@@ -53,7 +53,7 @@ class RangeChecksums:
         groups = self.database.execute(f"SELECT r, count(*), {first}, {second} FROM ({rows}) x GROUP BY r")
         return {name: (int(count), int(one), int(other)) for name, count, one, other in groups}
 
-    def of(self, stored: pa.Table) -> tuple[list[str], Sums]:
+    def of(self, stored: pa.Table) -> tuple[list[str], RangeSums]:
         """The range of each of these rows, and what the checksums would be if the copy held just them."""
         definition = self.layout.definition
         held = stored_table(stored.select(definition.stored.names), self.layout.held, "comparing a copy")

@@ -46,7 +46,7 @@ import pyarrow.compute as pc
 
 from strandline.errors import InputError, SchemaError, StateError, is_installed
 from strandline.storage import import_whole
-from strandline.values.buffers import Column, Flags, Offsets, Words, bits, byte_ranges, fixed_width, validity
+from strandline.values.buffers import ArrowColumn, Flags, Offsets, Words, bits, byte_ranges, fixed_width, validity
 from strandline.values.signatures import numpy_engine
 from strandline.values.signatures.decimals import shortest_decimals
 from strandline.values.signatures.scheme import Scheme, fields_by_name, kind_of, kinds_meet
@@ -93,7 +93,7 @@ def second_seed(seed: int) -> int:
     return mix(seed + 0x9E3779B97F4A7C15 & _MASK)
 
 
-def signature(columns: Sequence[Column], seed: int, engine: EngineName = "auto") -> Words:
+def signature(columns: Sequence[ArrowColumn], seed: int, engine: EngineName = "auto") -> Words:
     """The 64-bit sl3 hash of each row of `columns`, which must be of one length."""
     rows = _rows(columns)
     for column in columns:
@@ -108,7 +108,7 @@ def signature(columns: Sequence[Column], seed: int, engine: EngineName = "auto")
     return h
 
 
-def _rows(columns: Sequence[Column]) -> int:
+def _rows(columns: Sequence[ArrowColumn]) -> int:
     if not columns:
         raise InputError("a signature needs at least one column", doing="computing row signatures")
     lengths = {len(column) for column in columns}
@@ -145,7 +145,7 @@ def compiled_pays(values: int) -> bool:
     return _hashed_with_numpy >= NUMBA_PAYS_AFTER and is_installed("numba")
 
 
-def _fold_column(engine: Engine, h: Words, column: Column, seed: int) -> None:
+def _fold_column(engine: Engine, h: Words, column: ArrowColumn, seed: int) -> None:
     if isinstance(column, pa.Array):
         _fold_array(engine, h, column, seed)
         return
@@ -377,7 +377,7 @@ def column_row_signatures(table: pa.Table | pa.RecordBatch, scheme: Scheme) -> d
     }
 
 
-def _column(table: pa.Table | pa.RecordBatch, scheme: Scheme, place: int) -> Column:
+def _column(table: pa.Table | pa.RecordBatch, scheme: Scheme, place: int) -> ArrowColumn:
     """A column of the scheme, once it is found to be of the scheme's kind."""
     name, kind = scheme.columns[place], scheme.kinds[place]
     column = table.column(name)
@@ -390,7 +390,7 @@ def _column(table: pa.Table | pa.RecordBatch, scheme: Scheme, place: int) -> Col
     return column
 
 
-def _truncate(scheme: Scheme, columns: list[Column], engine: EngineName) -> Words:
+def _truncate(scheme: Scheme, columns: list[ArrowColumn], engine: EngineName) -> Words:
     """Signatures of as many bits as the scheme has."""
     low = signature(columns, scheme.seed, engine)
     if scheme.words == 1:

@@ -32,7 +32,7 @@ from strandline.tables import ROW, RowShape, UpdateStatement, find_table, net_ro
 from strandline.values import parse_condition, parse_expression, parse_written, quoted
 from strandline.views.catalog import ViewCopyRecord, copy_records
 from strandline.views.definition import ViewDefinition, sql_text, unqualified
-from strandline.views.difference_table import Statements
+from strandline.views.difference_table import RangeStatements
 from strandline.views.range_modifications.portable_expressions import (
     DUCKDB,
     KINDS,
@@ -85,7 +85,7 @@ class Images:
 
 def statements_of_commit(
     edit: StateEdit, state: StoreState, definition: ViewDefinition, transactions: Sequence[Transaction]
-) -> Statements:
+) -> RangeStatements:
     """The statements that say what this batch did to the view's copies, by audience; none if rows must be sent."""
     update = transactions[0].statement if len(transactions) == 1 else None
     if not isinstance(update, UpdateStatement) or not definition.key or update.table not in definition.relations:
