@@ -27,7 +27,7 @@ from strandline.values import Flags, Numbers
 
 
 class RowCondition(Protocol):
-    """What a row satisfies or not; `relations.expressions.parse_condition` makes one from SQL."""
+    """What a row satisfies or not; `values.parse_condition` makes one from SQL."""
 
     @property
     def columns(self) -> Collection[str]:

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from strandline.changes import Changes, Header
 from strandline.engine import scratch_folder
@@ -31,7 +31,7 @@ from strandline.errors import EngineError, InputError, StrandlineError
 from strandline.pages import Objects, ReadView, State, parse_at, state_at
 from strandline.spark_source.options import ReadRequest, StreamRequest
 from strandline.spark_source.staged_write import StagedAttempt, WriteJob, commit_staged
-from strandline.storage import open_storage
+from strandline.storage import Closeable, open_storage
 from strandline.store import Store
 from strandline.store import open as open_store
 from strandline.whatif import commit_of
@@ -83,11 +83,7 @@ class ChangeParts:
     paths: tuple[str, ...]
 
 
-class Closable(Protocol):
-    def close(self) -> None: ...
-
-
-class _ChangesLease:
+class _ChangesLease(Closeable):
     """Keeps a change set: its spool is deleted when nothing refers to it."""
 
     def __init__(self, changes: Changes) -> None:
@@ -105,7 +101,7 @@ class Leases:
         self._limit = limit
         self._mutex = threading.RLock()
         self._stores: dict[str, Store] = {}
-        self._leases: OrderedDict[object, Closable] = OrderedDict()
+        self._leases: OrderedDict[object, Closeable] = OrderedDict()
 
     def _locate(self, path: str) -> str:
         """The URL of a path; relative paths are resolved in this process, the user's."""
@@ -190,7 +186,7 @@ class Leases:
         self._add_lease(object(), _ChangesLease(changes))
         return parts
 
-    def _add_lease(self, name: object, lease: Closable) -> None:
+    def _add_lease(self, name: object, lease: Closeable) -> None:
         with self._mutex:
             given_up = [self._leases.pop(name, None)]
             self._leases[name] = lease
