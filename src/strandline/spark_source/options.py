@@ -29,7 +29,7 @@ DIFF_OPTIONS = ("old", "new", "key", "algorithm", "columns", "ignore", "where", 
 
 
 PINNED = "pinned"
-"""The reader's own option: the state that it has pinned, as `Pinned` in JSON."""
+"""The reader's own option: the state that it has pinned, as `PinnedState` in JSON."""
 
 
 @dataclass(frozen=True)
