@@ -21,8 +21,20 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 TOOLS = ("hypothesis", "pandas", "pytest<9.2", "pytest-xdist")
-CORE_TESTS = ("tests/values/test_matching.py", "tests/changes/test_laws.py", "tests/differential/test_comparators.py")
-CORE_TESTS += ("tests/relations/test_open_text.py", "tests/store/test_queries.py", "tests/pages/test_basics.py")
+CORE_TESTS = (
+    "tests/values/test_matching.py",
+    "tests/values/test_in_parquet.py",
+    "tests/values/test_duckdb_sql.py",
+    "tests/values/test_expressions.py",
+    "tests/changes/test_errors.py",
+    "tests/changes/test_laws.py",
+    "tests/changes/test_net.py",
+    "tests/differential/test_comparators.py",
+    "tests/relations/test_open_parquet.py",
+    "tests/relations/test_open_text.py",
+    "tests/store/test_queries.py",
+    "tests/pages/test_basics.py",
+)
 LAKE_TESTS = (
     "tests/relations/test_delta.py",
     "tests/relations/test_iceberg.py",

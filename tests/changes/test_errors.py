@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.model import Satisfies, kinds_of, relation_of
 
+import strandline as sl
 from strandline.changes.apply import apply
 from strandline.changes.compose import compose
 from strandline.changes.consolidate import consolidate
@@ -19,6 +20,7 @@ from strandline.changes.restrict import restrict
 from strandline.changes.shape import ChangeSet, finish
 from strandline.changes.table_difference import difference
 from strandline.errors import ChangesError, InputError, KeysError, NoBeforeImages, SchemaError
+from strandline.values import reads_fixed_size_lists
 
 
 def table(rows: dict[int, str | None]) -> pa.Table:
@@ -258,3 +260,12 @@ def test_declared_not_null_columns_are_nullable_in_the_set_and_come_back_on_appl
     assert all(field.nullable for field in changes.rows.schema)
     assert changes.header.schema == schema
     assert apply(old, changes).schema == schema
+
+
+def test_fixed_size_lists_are_carried_or_refused_by_name() -> None:
+    rows = pa.table({"id": [1, 2], "v": pa.array([[1, 2], [3, 4]], pa.list_(pa.int8(), 2))})
+    if reads_fixed_size_lists():
+        assert sl.diff(rows, rows.slice(1), key="id", runner="inline").to_arrow()["v"].to_pylist() == [None]
+    else:
+        with pytest.raises(SchemaError, match=r"column 'v' is fixed_size_list.*PyArrow 26 can"):
+            sl.diff(rows, rows.slice(1), key="id", runner="inline")

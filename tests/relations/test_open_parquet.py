@@ -17,6 +17,7 @@ from tests.values.properties import for_all
 from strandline.errors import FormatError, InputError, NotFound, SchemaError
 from strandline.relations import ReadOptions, Relation, Scan, open_relation, read_scan, read_table
 from strandline.relations.formats import ParquetRelation, footers, parquet
+from strandline.values import reads_fixed_size_lists
 
 ZONED = pa.timestamp("us", "Europe/Berlin")
 MOMENT = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
@@ -76,6 +77,16 @@ def test_nested_decimal_zoned_large_and_dictionary_columns_are_kept_by_value(tmp
     assert relation.schema.field("at").type == ZONED
     assert rows_of(relation).to_pylist() == table.to_pylist()
     assert rows_of(relation).schema == relation.schema
+
+
+def test_fixed_size_lists_with_nulls_are_read_or_it_is_said_which_pyarrow_can(tmp_path: Path) -> None:
+    pairs = pa.array([None, [1, 2]], pa.list_(pa.int8(), 2))
+    relation = open_relation(write(tmp_path / "t.parquet", pa.table({"id": [1, 2], "v": pairs})))
+    if reads_fixed_size_lists():
+        assert rows_of(relation)["v"].to_pylist() == [None, [1, 2]]
+    else:
+        with pytest.raises(FormatError, match=r"can't read fixed-size lists with nulls.*Install PyArrow 26"):
+            rows_of(relation)
 
 
 @pytest.mark.parametrize("name", ["ünïcode", 'qu"ote', "sp ace", "new\nline", "dot.ted", "'", "", "a=b", "%41"])

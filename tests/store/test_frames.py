@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars
 import pyarrow as pa
 import pytest
 
@@ -58,6 +59,21 @@ def test_frames_take_what_to_arrow_takes(shop: sl.Store) -> None:
     shop.table("stock").delete(where="id = 1")
     frame = shop.table("stock").to_pandas(at="monday", columns=["id"], where="id < 3")
     assert frame["id"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_become_a_polars_frame(shop: sl.Store, kind: str) -> None:
+    thing = things(shop)[kind]
+    frame = thing.to_polars()
+    assert isinstance(frame, polars.DataFrame)
+    assert frame.to_dicts() == thing.to_arrow().to_pylist() != []
+    assert polars.DataFrame(thing).equals(frame)
+
+
+def test_a_polars_frame_takes_what_to_arrow_takes_and_is_compared(shop: sl.Store) -> None:
+    frame = shop.table("stock").to_polars(columns=["id", "qty"], where="id < 3")
+    changes = sl.diff(frame, frame.lazy().filter(polars.col("id") == 2), key="id", runner="inline")
+    assert changes.to_polars()["_change", "id"].rows() == [("delete", 1)]
 
 
 @pytest.mark.parametrize("package", ["pandas", "polars"])

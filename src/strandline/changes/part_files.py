@@ -28,7 +28,9 @@ from strandline.values import (
     HashWriter,
     cast_rows,
     key_hashes,
+    lost_in_parquet,
     no_rows,
+    parquet_refusal,
     plain_schema,
     read_hashes,
     repeated_hashes,
@@ -79,7 +81,7 @@ class PartWriter:
         if not self._waiting:
             return
         rows = pa.concat_tables(self._waiting)
-        with _writing():
+        with _writing(rows.schema):
             if self._writer is None or self._hashes is None:
                 self._writer = pq.ParquetWriter(self.path, rows.schema, compression="zstd", compression_level=1)
                 self._hashes = HashWriter(self.path + HASHES)
@@ -126,13 +128,17 @@ def _hashes(part: PartFile, header: Header) -> list[Hashes]:
 
 def write_part(rows: pa.Table, path: str) -> int:
     """Writes rows and gives the bytes written; refuses types that Parquet can't carry."""
-    with _writing():
+    with _writing(rows.schema):
         pq.write_table(rows, path, compression="zstd", compression_level=1)
     return os.path.getsize(path)
 
 
 @contextmanager
-def _writing() -> Iterator[None]:
+def _writing(schema: pa.Schema) -> Iterator[None]:
+    for field in schema:
+        lost = lost_in_parquet(field.type)
+        if lost is not None:
+            raise _not_carried(field, lost, "writing rows")
     try:
         yield
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
@@ -172,15 +178,14 @@ register_reader(_FORMAT, _read_scan)
 def check_carried(schema: pa.Schema) -> None:
     """Refuses, before any work, columns whose types Parquet can't carry."""
     for field in plain_schema(schema):
-        try:
-            with pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])):
-                pass
-        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
-            raise SchemaError(
-                f"column {field.name!r} is {field.type}, which Parquet can't carry: {error}",
-                doing="making a change set",
-                hint="Leave the column out, or cast it",
-            ) from None
+        refusal = parquet_refusal(field)
+        if refusal is not None:
+            raise _not_carried(field, refusal, "making a change set")
+
+
+def _not_carried(field: pa.Field, why: str, doing: str) -> SchemaError:
+    words = f"column {field.name!r} is {field.type}, which {why}"
+    return SchemaError(words, doing=doing, hint="Leave the column out, or cast it")
 
 
 def _opened(path: str) -> pq.ParquetFile:

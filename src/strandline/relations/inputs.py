@@ -224,7 +224,7 @@ def _data_only(files: list[DataFile], kind: str) -> list[DataFile]:
 
 def is_relation(source: Any) -> bool:
     """Whether `source` has what a `Relation` has."""
-    return isinstance(getattr(source, "schema", None), pa.Schema) and callable(getattr(source, "parts", None))
+    return callable(getattr(source, "parts", None)) and isinstance(getattr(source, "schema", None), pa.Schema)
 
 
 def _unknown(source: Any) -> InputError:

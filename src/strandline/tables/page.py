@@ -25,7 +25,7 @@ from strandline.storage import cached_property
 from strandline.tables.column_chunks import with_columns
 from strandline.tables.keys import encode_keys, sort_order, word_array, words
 from strandline.tables.schema import DELETED, FIELD_ID, ROW, Column, TableSchema
-from strandline.values import Flags, Numbers, no_rows, positions_among
+from strandline.values import Flags, Numbers, parquet_refusal, positions_among
 
 SMALL_PAGE = 4096
 """Rows up to which dictionaries and statistics cost more than they save."""
@@ -182,14 +182,13 @@ def _damaged(error: Exception) -> Damaged:
 def check_storable(schema: pa.Schema, doing: str = "creating a table") -> None:
     """Refuses types that Parquet can't carry."""
     for field in schema:
-        try:
-            pq.write_table(no_rows(pa.schema([field])), pa.BufferOutputStream())
-        except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        refusal = parquet_refusal(field)
+        if refusal is not None:
             raise SchemaError(
-                f"column {field.name!r} is {field.type}, which Parquet can't hold: {error}",
+                f"column {field.name!r} is {field.type}, which {refusal}",
                 doing=doing,
                 hint="Cast the column to a type that Parquet knows",
-            ) from None
+            )
 
 
 def _encode(table: pa.Table) -> bytes:

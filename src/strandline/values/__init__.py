@@ -14,7 +14,18 @@ from strandline.values.buffers import (
 )
 from strandline.values.duckdb_columns import durations, in_sql_type, readable
 from strandline.values.duckdb_functions import is_aggregate, unsteady_calls
-from strandline.values.encoding import cast_array, cast_rows, no_rows, plain, plain_schema, plain_type, with_inner_types
+from strandline.values.encoding import (
+    cast_array,
+    cast_rows,
+    lost_in_parquet,
+    no_rows,
+    parquet_refusal,
+    plain,
+    plain_schema,
+    plain_type,
+    reads_fixed_size_lists,
+    with_inner_types,
+)
 from strandline.values.equality import comparable, key_order, unequal
 from strandline.values.expressions import Condition, Expression, parse_condition, parse_expression, renamed_columns
 from strandline.values.frames import ArrowRows

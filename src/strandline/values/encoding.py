@@ -2,18 +2,20 @@
 
 Dictionaries, run ends and views say how values lie in memory, not what they are; Arrow can't even select rows of
 some of them. `plain` undoes them, `cast_rows` puts a table back into the very types of a schema, and `no_rows` is
-the empty table of any schema.
+the empty table of any schema. `parquet_refusal` tells which columns Parquet can't keep.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from strandline.errors import SchemaError
@@ -187,3 +189,38 @@ def _plain_field(field: pa.Field) -> pa.Field:
 def no_rows(schema: pa.Schema) -> pa.Table:
     """The empty table of a schema; pyarrow's own fails on extension types inside others, as UUIDs in a `_before`."""
     return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def parquet_refusal(field: pa.Field) -> str | None:
+    """What is in the way of keeping a column in Parquet: its type can't be written, or its nulls not read again."""
+    try:
+        pq.write_table(no_rows(pa.schema([field])), pa.BufferOutputStream())
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        return f"Parquet can't hold: {error}"
+    return lost_in_parquet(field.type)
+
+
+def lost_in_parquet(type_: pa.DataType) -> str | None:
+    """What is in the way of reading values of a type again from the Parquet that was written of them."""
+    if reads_fixed_size_lists() or not _holds_fixed_size_lists(plain_type(type_)):
+        return None
+    return f"PyArrow {pa.__version__} can't read from Parquet where it has nulls; PyArrow 26 can"
+
+
+@cache
+def reads_fixed_size_lists() -> bool:
+    """Whether the PyArrow that is here reads fixed-size lists with nulls from Parquet, which it writes."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"list": pa.nulls(1, pa.list_(pa.bool_(), 1))}), sink)
+    try:
+        pq.read_table(pa.BufferReader(sink.getvalue()))
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _holds_fixed_size_lists(type_: pa.DataType) -> bool:
+    if isinstance(type_, pa.BaseExtensionType):
+        return _holds_fixed_size_lists(type_.storage_type)
+    inner = (type_.field(number).type for number in range(type_.num_fields))
+    return pt.is_fixed_size_list(type_) or any(map(_holds_fixed_size_lists, inner))

@@ -25,7 +25,7 @@ import pyarrow as pa
 from strandline.errors import FormatError, InputError, NotFound, SchemaError, did_you_mean
 from strandline.relations.read_options import ReadOptions
 from strandline.storage import check_mark, is_object_url, list_objects, object_version, open_version, stat_mark
-from strandline.values import convert_text, guess_type
+from strandline.values import convert_text, guess_type, reads_fixed_size_lists
 
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
@@ -103,6 +103,12 @@ def reading(path: str, what: str = "") -> Iterator[None]:
 
 def damaged(path: str, what: str, error: BaseException) -> FormatError:
     reason = " ".join(str(error).split())[:300]
+    if "all lists to be of size" in reason and not reads_fixed_size_lists():
+        return FormatError(
+            f"PyArrow {pa.__version__} can't read fixed-size lists with nulls from Parquet",
+            doing=f"reading {path}",
+            hint="Install PyArrow 26 or newer, or write the column as a list of any size",
+        )
     return FormatError(
         f"it is not a whole, readable {what or 'data'} file: {reason}",
         doing=f"reading {path}",
