@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import polars
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.dataset as ds
@@ -294,7 +293,7 @@ KINDS: dict[str, Kind] = {
     "a pyarrow table": Kind(lambda table, *_: table),
     "a record batch reader": Kind(lambda table, *_: table.to_reader()),
     "a dataset": Kind(lambda table, *_: ds.dataset(table)),
-    "a Polars frame": Kind(lambda table, *_: polars.from_arrow(table)),
+    "a Polars frame": Kind(lambda table, *_: __import__("polars").from_arrow(table)),
     "a pandas frame": Kind(lambda table, *_: table.to_pandas(types_mapper=__import__("pandas").ArrowDtype)),
     "a DuckDB relation": Kind(lambda table, *_: duckdb.from_arrow(table)),
 }

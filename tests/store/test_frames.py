@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import polars
 import pyarrow as pa
 import pytest
 
@@ -63,6 +62,8 @@ def test_frames_take_what_to_arrow_takes(shop: sl.Store) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_become_a_polars_frame(shop: sl.Store, kind: str) -> None:
+    import polars
+
     thing = things(shop)[kind]
     frame = thing.to_polars()
     assert isinstance(frame, polars.DataFrame)
@@ -71,6 +72,8 @@ def test_rows_become_a_polars_frame(shop: sl.Store, kind: str) -> None:
 
 
 def test_a_polars_frame_takes_what_to_arrow_takes_and_is_compared(shop: sl.Store) -> None:
+    import polars
+
     frame = shop.table("stock").to_polars(columns=["id", "qty"], where="id < 3")
     changes = sl.diff(frame, frame.lazy().filter(polars.col("id") == 2), key="id", runner="inline")
     assert changes.to_polars()["_change", "id"].rows() == [("delete", 1)]
