@@ -60,9 +60,9 @@ def apply(
     check_base(base.schema, header)
     rows = widen(plain(base), header)
     if header.form == COUNTED:
-        merged, index = _counted(rows, changes, lenient)
+        merged, index = _counted(rows, changes, lenient=lenient)
     else:
-        merged, index = _keyed(rows, changes, lenient)
+        merged, index = _keyed(rows, changes, lenient=lenient)
     return cast_rows(merged.take(pa.array(index)), header.new_schema)
 
 
@@ -87,7 +87,7 @@ def check_base(schema: pa.Schema, header: Header) -> None:
         )
 
 
-def _keyed(base: pa.Table, changes: ChangeSet, lenient: bool) -> tuple[pa.Table, Positions]:
+def _keyed(base: pa.Table, changes: ChangeSet, *, lenient: bool) -> tuple[pa.Table, Positions]:
     header = changes.header
     there, mine = _meeting_rows(base.select(header.key), changes.rows.select(header.key))
     kind = kinds(changes.rows)
@@ -196,7 +196,7 @@ def _meeting_rows(base: pa.Table, own: pa.Table) -> tuple[Positions, Positions]:
     return there[mine], mine
 
 
-def _counted(base: pa.Table, changes: ChangeSet, lenient: bool) -> tuple[pa.Table, Positions]:
+def _counted(base: pa.Table, changes: ChangeSet, *, lenient: bool) -> tuple[pa.Table, Positions]:
     header = changes.header
     merged = pa.concat_tables([cast_rows(base, header.after_schema), changes.rows.select(header.columns)])
     group = first_occurrences(merged.select(header.columns))

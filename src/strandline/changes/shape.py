@@ -281,7 +281,7 @@ def kinds(rows: pa.Table) -> Numbers:
     return np.asarray(places.fill_null(-1), dtype=np.int64)
 
 
-def before_table(changes: ChangeSet, key: bool = True) -> pa.Table:
+def before_table(changes: ChangeSet, *, key: bool = True) -> pa.Table:
     """The before images as a table of the relation: one row for each row of the set, nulls in inserts."""
     header = changes.header
     columns = {name: changes.rows.column(name) for name in header.key} if key else {}

@@ -91,7 +91,7 @@ def cli(verbose: int) -> None:
       strandline diff monday.parquet tuesday.parquet --key id
       strandline COMMAND --help
     """
-    set_quiet(False)
+    set_quiet(quiet=False)
     log_to_stderr(verbose)
 
 

@@ -164,7 +164,7 @@ def telling(function: F) -> F:
     @functools.wraps(function)
     def wrapped(*args: Any, quiet: bool, verbose: int, **kwargs: Any) -> Any:
         log_to_stderr(verbose)
-        set_quiet(quiet or kwargs["as_json"])
+        set_quiet(quiet=quiet or kwargs["as_json"])
         return function(*args, **kwargs)
 
     return wrapped  # type: ignore[return-value]

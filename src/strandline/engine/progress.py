@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _quiet = False
 
 
-def set_quiet(quiet: bool) -> None:
+def set_quiet(*, quiet: bool) -> None:
     """Turns progress off (or on again) for the whole process, as `--quiet` and `--json` do."""
     global _quiet
     _quiet = quiet

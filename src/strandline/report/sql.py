@@ -312,7 +312,7 @@ def _merge(target: exp.Table, batch: pa.Table, key: Sequence[str], dialect: str,
     merged = exp.Merge(
         this=exp.alias_(target.copy(), "target", table=True),
         using=_source(batch, dialect),
-        on=exp.and_(*(_meets(name, batch.column(name).null_count > 0, dialect) for name in key)),
+        on=exp.and_(*(_meets(name, dialect, nulls=batch.column(name).null_count > 0) for name in key)),
     )
     if deletes:
         branches = [exp.When(matched=True, then=exp.var("DELETE"))]
@@ -352,7 +352,7 @@ def _national(value: exp.Expression, dialect: str) -> exp.Expression:
     return exp.National(this=value.name) if dialect == "tsql" and value.is_string else value
 
 
-def _meets(name: str, nulls: bool, dialect: str) -> exp.Expression:
+def _meets(name: str, dialect: str, *, nulls: bool) -> exp.Expression:
     """Where keys are equal. The null-safe comparison, which databases can't hash, only where a key is null."""
     from sqlglot import exp
 

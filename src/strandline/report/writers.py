@@ -76,27 +76,27 @@ def format_of(path: str | Path, otherwise: str = "") -> str:
     return _SUFFIXES[suffix]
 
 
-def write_rows(tables: pa.Table | Iterable[pa.Table], path: str | Path, format: str = "") -> WrittenFile:
+def write_rows(tables: pa.Table | Iterable[pa.Table], path: str | Path, kind: str = "") -> WrittenFile:
     """Writes the rows of one or more tables of one schema into one file, and says what was written.
 
     CSV holds nested values as JSON text, bytes as base64, instants in ISO form; null is nothing, an empty text is
     `""`, and floats may be `nan` or `inf`. JSON lines holds decimals and instants as text, and NaN and infinities as
     the texts `NaN`, `Infinity`, `-Infinity`.
     """
-    format = format or format_of(path)
+    kind = kind or format_of(path)
     writers: dict[str, Callable[[Iterable[pa.Table], BinaryIO], int]] = {
         "parquet": _parquet,
         "csv": _csv,
         "jsonl": _json_lines,
         "arrow": _arrow,
     }
-    if format not in writers:
+    if kind not in writers:
         raise InputError(
-            f"rows are not written as {format!r}", doing=f"writing {path}", hint=f"Choose one of {', '.join(writers)}"
+            f"rows are not written as {kind!r}", doing=f"writing {path}", hint=f"Choose one of {', '.join(writers)}"
         )
     parts = iter([tables] if isinstance(tables, pa.Table) else tables)
     with report_file(path) as file:
-        rows = writers[format](parts, file)
+        rows = writers[kind](parts, file)
     return WrittenFile(str(path), rows, _size(path))
 
 
@@ -302,19 +302,19 @@ def _written(
     facts: RunFacts | None,
     renames: Mapping[str, str] | None,
 ) -> WrittenFile:
-    format = out.format or format_of(out.path)
-    if format in WHOLE and out.layout != "changes":
-        raise InputError(f"{format} has no layout {out.layout!r}", doing=f"writing {out.path}", hint="Leave it out")
+    kind = out.format or format_of(out.path)
+    if kind in WHOLE and out.layout != "changes":
+        raise InputError(f"{kind} has no layout {out.layout!r}", doing=f"writing {out.path}", hint="Leave it out")
     parts = at_least_one(header, tables)
-    if format not in WHOLE:
-        return write_rows(lay_out(header, parts, out.layout), out.path, format)
-    if format == "sql":
+    if kind not in WHOLE:
+        return write_rows(lay_out(header, parts, out.layout), out.path, kind)
+    if kind == "sql":
         statements = sql_merge(header, parts, _sql_table(out), out.dialect)
         return write_text((f"{statement}\n\n" for statement in statements), out.path)
     whole = ChangeSet(header, pa.concat_tables(parts))
-    if format == "changes":
+    if kind == "changes":
         return _save(whole, out.path)
-    if format == "markdown":
+    if kind == "markdown":
         return write_text([markdown_report(whole, facts, renames=renames, limit=out.limit)], out.path)
     where = positions_by_key(whole)
     page = html_report(header, whole.rows, facts, where=where, renames=renames, limit=out.limit)

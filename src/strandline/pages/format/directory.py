@@ -51,17 +51,17 @@ Get = Callable[[LogicalPage], Leafage | None]
 def floor(get: Get, key: bytes, *, below: bool = False) -> tuple[bytes, int] | None:
     """The greatest separator at or below `key`, or strictly `below` it, and where it leads."""
     root = get(DIRECTORY_ROOT)
-    return None if root is None else _floor(get, root, key, below)
+    return None if root is None else _floor(get, root, key, below=below)
 
 
-def _floor(get: Get, page: Leafage, key: bytes, below: bool) -> tuple[bytes, int] | None:
+def _floor(get: Get, page: Leafage, key: bytes, *, below: bool) -> tuple[bytes, int] | None:
     place = (bisect_left if below else bisect_right)(page.separators, key) - 1
     if page.level == 0:
         return None if place < 0 else (page.separators[place], page.numbers[place])
     # A child may have lost its least separator; then the answer is the greatest of the child before.
     for index in range(max(place, 0), -1, -1):
         child = get(LogicalPage(page.numbers[index]))
-        place_below = None if child is None else _floor(get, child, key, below)
+        place_below = None if child is None else _floor(get, child, key, below=below)
         if place_below is not None:
             return place_below
     return None

@@ -67,13 +67,13 @@ def find_files(path: str, *, hive: bool = True) -> list[DataFile]:
     """The data files of a path, a folder or a glob; at least one."""
     with reading(path):
         if os.path.isfile(path):
-            files = [_data_file(path, os.path.dirname(path), False)]
+            files = [_data_file(path, os.path.dirname(path), hive=False)]
         elif os.path.isdir(path):
-            files = sorted(_inside(path, path, hive), key=lambda file: file.path)
+            files = sorted(_inside(path, path, hive=hive), key=lambda file: file.path)
             if not files:
                 raise _no_data(path)
         else:
-            files = _matching(path, hive)
+            files = _matching(path, hive=hive)
     check_readable(files)
     return files
 
@@ -135,7 +135,7 @@ def missing(path: str) -> NotFound:
     return NotFound("there is no such file or folder", doing=f"reading {path}", hint=hint)
 
 
-def _matching(path: str, hive: bool) -> list[DataFile]:
+def _matching(path: str, *, hive: bool) -> list[DataFile]:
     if not glob.has_magic(path):
         raise missing(path)
     root = path
@@ -145,21 +145,21 @@ def _matching(path: str, hive: bool) -> list[DataFile]:
     for match in sorted(glob.glob(path, recursive=True)):
         if os.path.isdir(match):
             if not path.endswith("**") and not hidden(os.path.basename(match)):
-                files.extend(_inside(match, root, hive))
+                files.extend(_inside(match, root, hive=hive))
         elif not any(hidden(name) for name in os.path.relpath(match, root).split(os.sep)):
-            files.append(_data_file(match, root, hive))
+            files.append(_data_file(match, root, hive=hive))
     if not files:
         raise NotFound("no file matches", doing=f"reading {path}", hint=f"See what {root} holds")
     return list({file.path: file for file in files}.values())
 
 
-def _inside(folder: str, root: str, hive: bool) -> Iterator[DataFile]:
+def _inside(folder: str, root: str, *, hive: bool) -> Iterator[DataFile]:
     for above, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
         folders[:] = sorted(name for name in folders if not hidden(name))
         _check_loops(above, folders)
         for name in sorted(names):
             if not hidden(name):
-                yield _data_file(os.path.join(above, name), root, hive)
+                yield _data_file(os.path.join(above, name), root, hive=hive)
 
 
 def _check_loops(above: str, folders: list[str]) -> None:
@@ -171,7 +171,7 @@ def _check_loops(above: str, folders: list[str]) -> None:
             raise InputError("this link leads back to a folder above it", doing=f"reading {link}", hint="Remove it")
 
 
-def _data_file(path: str, root: str, hive: bool) -> DataFile:
+def _data_file(path: str, root: str, *, hive: bool) -> DataFile:
     folders = os.path.relpath(os.path.dirname(path), root).split(os.sep)
     stat = os.stat(path)
     values = list(hive_values(folders)) if hive else []

@@ -98,7 +98,7 @@ class BaseCatalog:
             )
 
     def base(self, table: str, *, lock: bool = False) -> BaseRecord | None:
-        record = self._get(BASES, table, lock) if self.exists() else None
+        record = self._get(BASES, table, lock=lock) if self.exists() else None
         return None if record is None else _base(record)
 
     def bases(self) -> list[BaseRecord]:
@@ -121,7 +121,7 @@ class BaseCatalog:
                 self._database.execute(f"DROP TABLE {quoted(self._schema, name)}")
 
     def copy(self, name: str) -> BaseCopyRecord | None:
-        record = self._get(COPIES, name, False) if self.exists() else None
+        record = self._get(COPIES, name, lock=False) if self.exists() else None
         return None if record is None else _copy(record)
 
     def copies(self, base: str | None = None) -> list[BaseCopyRecord]:
@@ -157,7 +157,7 @@ class BaseCatalog:
     def _keep(self, table: str, name: str, text: str) -> None:
         self._database.execute(f"UPDATE {quoted(self._schema, table)} SET program = ? WHERE name = ?", [text, name])
 
-    def _get(self, table: str, name: str, lock: bool) -> dict[str, Any] | None:
+    def _get(self, table: str, name: str, *, lock: bool) -> dict[str, Any] | None:
         locking = " FOR UPDATE" if lock and self._database.dialect == "postgres" else ""
         sql = f"SELECT record FROM {quoted(self._schema, table)} WHERE name = ?{locking}"
         rows = self._database.execute(sql, [name])

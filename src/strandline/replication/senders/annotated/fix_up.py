@@ -165,7 +165,7 @@ def fix_up_base(
     program = site.program(record)
     programs.forget(database)
     record = _without_deleted(site, record, program)
-    numbers = _numbers(record, copy, trusted)
+    numbers = _numbers(record, copy, trusted=trusted)
     met = _enter(database, program, numbers)
     start = _start(record, met.least)
     moved = start != record.start
@@ -282,7 +282,7 @@ def _touching(*, few: bool, deletions: bool) -> Sequence[str]:
     return (FRESH, BROKEN if deletions else programs.NO_BROKEN, EVERY, TOUCHED)
 
 
-def _numbers(record: BaseRecord, copy: BaseCopyRecord | None, trusted: bool) -> FixUpNumbers:
+def _numbers(record: BaseRecord, copy: BaseCopyRecord | None, *, trusted: bool) -> FixUpNumbers:
     bit = NONE if copy is None or copy.bit is None else copy.bit
     known = bit if trusted else NONE
     return FixUpNumbers(record.time, 0, record.start, known, bit, record.tail_gap, record.last)
