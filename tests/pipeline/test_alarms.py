@@ -105,6 +105,21 @@ def test_what_cant_be_told_stops_no_run_and_is_said(shop: Shop, server: Server, 
     assert said in shop.pipeline().history(1)[0]["untold"]
 
 
+def test_who_is_not_told_of_a_stopped_run_is_said_by_the_run_its_status_and_the_index(
+    shop: Shop, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.write(f'{FILE}[notify]\ncommand = "false"\n')
+    shop.extract("orders.parquet", orders(1, 2, 3))
+    shop.run()
+    stopped(shop)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "Not told: false ended with 1"
+    ]
+    said = Command(capsys)("status", str(shop.folder / "shop.toml")).out
+    assert "Not told: false ended with 1." in " ".join(said.split())
+    assert "Not told: false ended with 1." in (shop.folder / "shop.work" / "reports" / "index.html").read_text()
+
+
 def test_lineage_has_the_sources_and_tables_of_each_step(shop: Shop) -> None:
     shop.write(f'{FILE}[notify]\nopenlineage = "lineage.jsonl"')
     shop.extract("orders.parquet", orders(1, 2, 3))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import os
 import signal
 import threading
@@ -59,6 +60,7 @@ from strandline.store import Store, create_on
 from strandline.store import create as create_store
 from strandline.store import open as open_store
 
+logger = logging.getLogger(__name__)
 LONGEST_WAIT = 24 * 3600.0
 """Seconds for which a run waits for another one at most."""
 
@@ -230,6 +232,8 @@ class Pipeline:
         when = dt.datetime.fromtimestamp(started, dt.UTC).isoformat()
         record = {"outcome": outcome, "pipeline": self.settings.name, "started": when, "kind": kind, "error": error}
         untold = self._tell(record)
+        if untold:
+            logger.warning("Not told: %s", untold)
         alarms = {"untold": untold} if untold else {}
         self._end({"started": started, "error": error, "kind": kind, **alarms})
         last = None

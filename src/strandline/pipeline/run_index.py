@@ -22,11 +22,12 @@ SAMPLED = 100_000
 
 
 def outcome(run: Mapping[str, Any]) -> tuple[str, str]:
-    """How a run of the history went, in words, and why; of one that went well no why."""
+    """How a run of the history went, in words, and why; of one that went well and was told as it should be no why."""
+    untold = f"Not told: {run['untold']}." if run.get("untold") else ""
     if run.get("error") or run.get("kind") == "Running":
-        return _STOPPED.get(run.get("kind", ""), "failed"), str(run.get("error") or "")
+        return _STOPPED.get(run.get("kind", ""), "failed"), " ".join(filter(None, [run.get("error"), untold]))
     behind = f"; behind: {', '.join(run['behind'])}" if run.get("behind") else ""
-    return (f"step {run['step']}" if run.get("step") else "nothing new") + behind, ""
+    return (f"step {run['step']}" if run.get("step") else "nothing new") + behind, untold
 
 
 def write_table_pages(step: Step, sources: Mapping[str, SourceChanges], folder: str) -> None:
