@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from strandline.tables import TableTransaction, is_defined_here
+from strandline.tables import TableTransaction, is_defined_here, names_meant
 from strandline.values import parse_query
 from strandline.views import KnownViews, ViewHost, ViewRecord, put, read_views
 
@@ -45,8 +45,8 @@ def _rewritten(record: ViewRecord, columns: dict[str, tuple[str, ...]], names: t
     from sqlglot import exp
 
     tree = parse_query(record.sql, f"reading view {record.name!r}")
-    mentioned = {one.name.lower() for one in tree.find_all(exp.Identifier)}
-    if names[0].lower() not in mentioned and tree.find(exp.Star) is None:
+    meant = names_meant(tree)
+    if meant is not None and names[0].lower() not in meant:
         return None
     changed = False
     for mention in list(tree.find_all(exp.Table)):

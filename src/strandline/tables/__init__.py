@@ -40,7 +40,7 @@ from strandline.tables.page_files import PageFiles, files_of_table, query_over
 from strandline.tables.page_update import TableInstaller
 from strandline.tables.page_writer import SMALL_WRITES, Limits
 from strandline.tables.predicates import ALL, MOST_POINTS, KeyBounds, TableExpression, key_bounds
-from strandline.tables.query import Query, is_defined_here, own_names, relations_called, spark_query
+from strandline.tables.query import Query, is_defined_here, names_meant, own_names, relations_called, spark_query
 from strandline.tables.routing import DELETE
 from strandline.tables.row_changes import FRESH, NONE, Delta, Expected, UpdateStatement
 from strandline.tables.row_layout import (

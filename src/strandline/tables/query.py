@@ -66,7 +66,7 @@ class Query:
 
     @cached_property
     def _meant(self) -> set[str] | None:
-        return _names_meant(self._tree)
+        return names_meant(self._tree)
 
     @property
     def bytes(self) -> int:
@@ -236,7 +236,7 @@ def _resolved(tree: Any, known: Set[str]) -> list[str]:
     return list(named)
 
 
-def _names_meant(tree: Any) -> set[str] | None:
+def names_meant(tree: Any) -> set[str] | None:
     """What columns are called that a query can mean, in lower case. None where it can mean columns that it does not
     name: by a star, a pattern, a pivot, a natural join, a place (`#1`, or other names for a relation's first columns,
     as in `orders AS o(no)`), or a relation's name that stands for a whole row.
