@@ -16,6 +16,8 @@ from tests.values.properties import for_all
 import strandline as sl
 from strandline.changes import OURS, RESERVED
 from strandline.errors import SchemaError
+from strandline.storage import MemoryStorage
+from strandline.store import create_on
 
 TABLES_OWN = (*RESERVED, "_deleted")
 NAMES = [name for name in internal_names() if name not in TABLES_OWN and not name.lower().startswith(OURS[:-1])]
@@ -134,3 +136,16 @@ def test_views_and_their_copies_hold_columns_of_all_our_names(tmp_path: Path, ta
         stock.apply(sl.diff(table(OLD, names), table(NEW, names), key="id", runner="inline"))
         copy.refresh()
         assert copy.verify().equal
+
+
+@pytest.mark.parametrize("name", [f"{OURS}x", f"{OURS.upper()}Y", OURS])
+def test_a_column_that_readers_would_not_see_is_refused(name: str) -> None:
+    with create_on(MemoryStorage()) as store:
+        with pytest.raises(SchemaError, match="begins as ours do"):
+            store.create_table("t", pa.table({"id": [1], name: [2]}), key="id")
+        table = store.create_table("t", pa.table({"id": [1], "v": [2]}), key="id")
+        with pytest.raises(SchemaError, match="begins as ours do"):
+            table.add_column(name, pa.int64())
+        with pytest.raises(SchemaError, match="begins as ours do"):
+            table.rename_column("v", name)
+        assert table.to_arrow().to_pylist() == [{"id": 1, "v": 2}]

@@ -56,7 +56,7 @@ OURS = {
     "TemporaryStore": {"branch", "name", "relation"},
     "Table": {"bytes", "parts", "relation", "rows"},
     "Snapshot": {"inner", "view"},
-    "TableTransaction": {"create_own_table", "drop_own_table", "ended", "rename_own_table"},
+    "TableTransaction": {"create_own_copy", "create_own_table", "drop_own_table", "ended", "rename_own_table"},
     "Base": {"record"},
     "Copy": {"record"},
     "Explanation": {"to_json"},

@@ -115,6 +115,17 @@ class TableSchema:
         return _decoded(data)
 
 
+def refuse_own_columns(names: Sequence[str], doing: str) -> None:
+    """Refuses columns that readers would not see, as they don't see ours."""
+    ours = [name for name in names if name.lower().startswith(OURS)]
+    if ours:
+        raise SchemaError(
+            f"column {ours[0]!r} has a name that begins as ours do",
+            doing=doing,
+            hint=f"Rename it: {OURS}… is kept for us",
+        )
+
+
 def new_table_schema(schema: pa.Schema, key: Sequence[str] = (), not_null: Sequence[str] = ()) -> TableSchema:
     """The schema of a new table, once its columns and key are checked."""
     doing = "creating a table"
@@ -194,6 +205,7 @@ def no_column(name: str, names: Sequence[str]) -> SchemaError:
 
 
 def _check_new_name(schema: TableSchema, name: str, doing: str) -> None:
+    refuse_own_columns([name], doing)
     if name in schema.names or name in (*RESERVED, DELETED) or not name:
         why = f"there is a column {name!r} already" if name in schema.names else f"{name!r} is no name for a column"
         raise SchemaError(why, doing=doing, hint="Choose another name")

@@ -20,7 +20,7 @@ from strandline.errors import EngineError, InputError, InUse, StorageError, Stor
 from strandline.pages import CommitNumber, Mode, ReadView, Transaction, Version, refuse_own_name
 from strandline.relations import arrow_type, names_of
 from strandline.tables.bulk_pages import WriteMode
-from strandline.tables.bulk_write import LargeWrites
+from strandline.tables.bulk_write import LargeWrites, RowSource
 from strandline.tables.incoming_rows import check_distinct, fitted, in_order, taken_keys
 from strandline.tables.keys import encode_keys
 from strandline.tables.open_tables import OpenTables
@@ -29,7 +29,15 @@ from strandline.tables.page_cache import PageCache
 from strandline.tables.page_rewrite import load
 from strandline.tables.predicates import literal, repeat
 from strandline.tables.row_changes import PendingWrites, UpdateStatement
-from strandline.tables.schema import NAMED, WHAT_IFS, new_table_schema, renamed, widened, with_column
+from strandline.tables.schema import (
+    NAMED,
+    WHAT_IFS,
+    new_table_schema,
+    refuse_own_columns,
+    renamed,
+    widened,
+    with_column,
+)
 from strandline.tables.update import (
     apply_changes,
     assignments,
@@ -92,19 +100,31 @@ class TableTransaction:
         """A new table with these rows; a schema instead of rows makes an empty one. How many rows it has."""
         doing = f"creating table {name}"
         refuse_own_name(name, doing)
-        if taken := self.taken_by(name):
-            raise _taken_name(name, taken, doing)
-        return self.create_own_table(name, data, key=key, not_null=not_null)
+        self._refuse_taken(name, doing)
+        source = self._large.source(data)
+        refuse_own_columns(source.schema.names, doing)
+        return self._create(name, source, key, not_null)
 
-    @_whole
     def create_own_table(
         self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
     ) -> int:
-        """The same under a name that users can't give, or that a view has."""
+        """The same under a name that users can't give, or that a view has; with columns of our own, too."""
+        return self._create(name, self._large.source(data), key, not_null)
+
+    def create_own_copy(self, name: str, data: Any, *, key: Sequence[str]) -> int:
+        """The table of a copy: under a user's name, with columns of our own."""
+        self._refuse_taken(name, f"creating table {name}")
+        return self._create(name, self._large.source(data), key, ())
+
+    def _refuse_taken(self, name: str, doing: str) -> None:
+        if taken := self.taken_by(name):
+            raise _taken_name(name, taken, doing)
+
+    @_whole
+    def _create(self, name: str, source: RowSource, key: str | Sequence[str] | None, not_null: Sequence[str]) -> int:
         doing = f"creating table {name}"
         if not name or name != name.strip():
             raise InputError(f"{name!r} is no name for a table", doing=doing)
-        source = self._large.source(data)
         schema = new_table_schema(source.schema, names_of(key), not_null)
         check_storable(schema.arrow_schema)
         self._tables.claim(name)
@@ -185,8 +205,7 @@ class TableTransaction:
         refuse_own_name(new, f"renaming table {old}")
         self._tables.open(old)
         self._tables.claim(new)
-        if taken := self.taken_by(new):
-            raise _taken_name(new, taken, f"renaming table {old}")
+        self._refuse_taken(new, f"renaming table {old}")
         self._tables.rename(old, new)
 
     @_whole

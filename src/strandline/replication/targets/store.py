@@ -205,7 +205,7 @@ class StoreTarget(Closeable):
             for name in (self._name, self._load_name):
                 if tx.has_table(name):
                     tx.drop_own_table(name)
-            tx.create_table(self._name, rows, key=key_of(definition))
+            tx.create_own_copy(self._name, rows, key=key_of(definition))
             self._put_state(tx, evolution.state(state))
         return ""
 
@@ -267,7 +267,7 @@ class StoreTarget(Closeable):
             if begun:
                 tx.insert(name, rows)
             else:
-                make = tx.create_table if name == self._name else tx.create_own_table
+                make = tx.create_own_copy if name == self._name else tx.create_own_table
                 make(name, rows, key=key_of(definition))
             if begun and message.last:
                 tx.rename_own_table(self._load_name, self._name)
