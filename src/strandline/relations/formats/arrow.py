@@ -1,14 +1,17 @@
 """Arrow IPC files and streams (Feather 2 is the file form).
 
-Scratch files are mapped. A user's file is read: where it is cut short, a mapping of it ends the process.
+Scratch files are mapped. A user's file is read: where it is cut short, a mapping of it ends the process. Arrow takes
+what the bytes say for granted, so each batch of a user's file is validated before anything looks into it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
+from strandline.errors import FormatError
 from strandline.relations.formats.files import DataFile, hive_constants, reading
 from strandline.relations.read_options import ReadOptions
 from strandline.relations.relation import Scan, ScannedRelation
@@ -37,16 +40,32 @@ def open_arrow(files: Sequence[DataFile], name: str, options: ReadOptions) -> Sc
 
 def read_arrow(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
     """The wanted columns, and no others where the form is that of a file."""
-    with reading(scan.path, "Arrow"), _open(scan.path, scan.mark) as source:
+    with _reading(scan.path), _open(scan.path, scan.mark) as source:
         for batch in _batches(source, scan.row_groups, columns):
+            if scan.mark is not None:
+                batch.validate(full=True)
             chosen = batch.select([name for name in columns if name in batch.schema.names])
             for start in range(0, chosen.num_rows, batch_rows):
                 yield chosen.slice(start, batch_rows)
 
 
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """As `reading`; a length among the bytes may also ask for memory that no machine has."""
+    try:
+        with reading(path, "Arrow"):
+            yield
+    except pa.ArrowMemoryError as error:
+        raise FormatError(
+            f"its batches take more memory than there is: {error}",
+            doing=f"reading {path}",
+            hint="The file may be damaged; a whole one has to be written in smaller batches",
+        ) from error
+
+
 def _schema_and_rows(file: DataFile) -> tuple[pa.Schema, int]:
     path = file.path
-    with reading(path, "Arrow"), _open(path, file.mark) as source:
+    with _reading(path), _open(path, file.mark) as source:
         schema = pa.ipc.open_file(source).schema if _is_file(source) else pa.ipc.open_stream(source).schema
         check_names(schema.names, path)
         source.seek(0)

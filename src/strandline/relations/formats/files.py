@@ -93,7 +93,10 @@ def reading(path: str, what: str = "") -> Iterator[None]:
         raise damaged(path, what, error) if os.path.exists(path) else missing(path) from None
     except PermissionError:
         raise _forbidden(path) from None
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
+    except (
+        pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, pa.ArrowIndexError, pa.ArrowKeyError,
+        UnicodeDecodeError,
+    ) as error:  # fmt: skip
         raise damaged(path, what, error) from error
     except OSError as error:
         if error.errno is not None:

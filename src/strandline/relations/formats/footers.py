@@ -129,7 +129,7 @@ def parquet_file(
 ) -> pq.ParquetFile:
     """A Parquet file opened to be read in streams; columns of text that are to be read as dictionaries are named.
 
-    One that is not the version that `mark` tells is refused.
+    One that is not the version that `mark` tells is refused. Pages are held against their checksums, if they have any.
     """
     # Microseconds hold every date that INT96 is used for; nanoseconds end in 2262. `_check_int96` sees what is cut.
     # Buffering ahead would hold the bytes of all chosen row groups at once, and is no faster on local files.
@@ -139,6 +139,7 @@ def parquet_file(
         metadata=_metadata(path, *version),
         read_dictionary=None if dictionaries is None else list(dictionaries),
         pre_buffer=False,
+        page_checksum_verification=True,
         coerce_int96_timestamp_unit=int96_unit,
     )
 
