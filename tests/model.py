@@ -179,13 +179,6 @@ def counted_difference(old: Bag, new: Bag) -> Bag:
     return net({row: new[row] - old[row] for row in {**old, **new}})
 
 
-def counted_apply(base: Bag, changes: Bag, lenient: bool = False) -> Bag:
-    result = {row: base[row] + changes[row] for row in {**base, **changes}}
-    if min(result.values(), default=0) < 0 and not lenient:
-        raise Impossible(result)
-    return Counter({row: count for row, count in result.items() if count > 0})
-
-
 def counted_compose(first: Bag, then: Bag) -> Bag:
     return net({row: first[row] + then[row] for row in {**first, **then}})
 

@@ -85,7 +85,7 @@ def test_one_work_item_opens_the_pages_of_its_range_and_the_ids_and_no_others(
         monkeypatch.setattr(storage, "get", counted)
         read = [pa.Table.from_batches(read_scan(parts[20].scan))]
         pages = {name for name in opened if name.startswith("pages/")}
-        # The catalogue of what-ifs, the ids; one page of the base; of each D two at a border; overlays of them.
+        # The catalog of what-ifs, the ids; one page of the base; of each D two at a border; overlays of them.
         assert len(pages) <= 2 + 2 * (1 + 3 * 2)
         opened.clear()
         read += [pa.Table.from_batches(read_scan(part.scan)) for part in parts[21:24]]

@@ -37,7 +37,7 @@ def test_a_read_restricted_by_key_opens_only_the_pages_of_its_range_and_the_inde
             found = store.what_if(name).to_arrow(where="id = 777")
             opened = store.cache.opened - before
             assert found["v"].to_pylist() == [7770]
-            # The catalogue, a page of the table and of each D, each with an overlay perhaps, and the ids of each D.
+            # The catalog, a page of the table and of each D, each with an overlay perhaps, and the ids of each D.
             assert opened <= 2 * (2 + 2 * levels)
             assert store.what_if(name).to_arrow(where="id = 5000").num_rows == 0
             assert store.what_if(name).to_arrow(where="id = 10").num_rows == 1

@@ -136,8 +136,8 @@ def state(storage: MemoryStorage) -> tuple[object, ...]:
     with open_on(storage, limits=TINY) as store:
         held = [(one, store.what_if(one.name)) for one in store.what_ifs()]
         shown = [(one, each.to_arrow().to_pylist(), each.conflicts().to_pylist()) for one, each in held]
-        catalogue = store.table("_what_ifs").to_arrow().to_pylist()
-        found = (store.table("t").to_arrow().to_pylist(), shown, catalogue)
+        catalog = store.table("_what_ifs").to_arrow().to_pylist()
+        found = (store.table("t").to_arrow().to_pylist(), shown, catalog)
     report = check_store(storage)
     assert not report.findings, report.findings
     return found
