@@ -151,4 +151,4 @@ def test_the_reason_names_the_next_best() -> None:
 
 def test_nothing_possible_is_an_error() -> None:
     with pytest.raises(InputError, match="none of the algorithms"):
-        choose([CostEstimate("kb", 1, 0, 0, False, "no state")])
+        choose([CostEstimate("kb", 1, 0, 0, "no state", possible=False)])

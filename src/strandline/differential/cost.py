@@ -12,7 +12,7 @@ The output is not counted: it is the same for every algorithm. No row is read fo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import pyarrow as pa
@@ -82,7 +82,7 @@ class CostEstimate:
     bytes_read: int
     bytes_shuffled: int
     bytes_written: int
-    possible: bool
+    possible: bool = field(default=True, kw_only=True)
     why: str
 
     @property
@@ -115,16 +115,16 @@ def _merge(sizes: Sizes) -> CostEstimate:
         why = f"both sides are stored {order}, so each key range is read once and nothing is shuffled"
         if sizes.between >= NEARLY:
             why += f" but the {sizes.between:.1%} of the rows that lie between ranges"
-        return CostEstimate("merge", both, 0, 0, True, why)
-    return CostEstimate("merge", both, both, 0, True, "both sides must be read, shuffled and sorted by key")
+        return CostEstimate("merge", both, 0, 0, why)
+    return CostEstimate("merge", both, both, 0, "both sides must be read, shuffled and sorted by key")
 
 
 def _hash(sizes: Sizes) -> CostEstimate:
     both = sizes.old.bytes + sizes.new.bytes
     if sizes.whole and not sizes.clustered:
         why = "both sides fit in memory, so they are read once and their keys meet there in any order"
-        return CostEstimate("hash", both, 0, 0, True, why)
-    return CostEstimate("hash", both, both, 0, True, "both sides must be read and shuffled by the key's hash")
+        return CostEstimate("hash", both, 0, 0, why)
+    return CostEstimate("hash", both, both, 0, "both sides must be read and shuffled by the key's hash")
 
 
 def _kb(sizes: Sizes) -> CostEstimate:
@@ -137,7 +137,7 @@ def _kb(sizes: Sizes) -> CostEstimate:
         if fits
         else "the saved signatures do not fit in memory, so they and the new side are shuffled"
     )
-    return CostEstimate("kb", saved + sizes.new.bytes, shuffled, left, not refused, why)
+    return CostEstimate("kb", saved + sizes.new.bytes, shuffled, left, why, possible=not refused)
 
 
 def _kbp(sizes: Sizes) -> CostEstimate:
@@ -152,7 +152,7 @@ def _kbp(sizes: Sizes) -> CostEstimate:
         else "only signatures are shuffled, and the changed records fetched by pointer"
     )
     read = saved + sizes.new.bytes + fetched
-    return CostEstimate("kbp", read, 0 if fits else saved + left, left, not refused, why)
+    return CostEstimate("kbp", read, 0 if fits else saved + left, left, why, possible=not refused)
 
 
 def _signatures_refused(sizes: Sizes) -> str:
@@ -163,9 +163,9 @@ def _window(sizes: Sizes) -> CostEstimate:
     both = sizes.old.bytes + sizes.new.bytes
     if sizes.clustered:
         why = "matching records are expected near each other, so each side is read once and nothing is kept"
-        return CostEstimate("window", both, 0, 0, True, why)
+        return CostEstimate("window", both, 0, 0, why)
     why = "nothing is known about the order of the records, so all of them may be evicted and spilled"
-    return CostEstimate("window", 2 * both, 0, both, True, why)
+    return CostEstimate("window", 2 * both, 0, both, why)
 
 
 def sizes_of(plan: DiffPlan, options: DiffOptions, state: SignatureState | None) -> Sizes:
@@ -204,7 +204,7 @@ def choose_algorithm(
 ) -> tuple[CostEstimate, tuple[CostEstimate, ...]]:
     """The algorithm to take, with the reason, and the estimate of each."""
     if plan.flows:
-        flowing = CostEstimate("hash", 0, 0, 0, True, "rows of a DataFrame go into Spark's shuffle as they come")
+        flowing = CostEstimate("hash", 0, 0, 0, "rows of a DataFrame go into Spark's shuffle as they come")
         return flowing, (flowing,)
     limited = tuple(_limited(estimate, plan, state) for estimate in estimates(sizes_of(plan, options, state)))
     if options.algorithm == "auto":
@@ -223,7 +223,7 @@ def choose_algorithm(
             doing="choosing an algorithm",
             hint="Leave the choice to auto, or see --explain",
         )
-    return CostEstimate(**{**vars(asked), "possible": True, "why": "it was asked for"}), limited
+    return replace(asked, possible=True, why="it was asked for"), limited
 
 
 def _limited(estimate: CostEstimate, plan: DiffPlan, state: SignatureState | None) -> CostEstimate:
@@ -238,7 +238,7 @@ def _limited(estimate: CostEstimate, plan: DiffPlan, state: SignatureState | Non
         why = "pairing duplicates needs all rows of a key together"
     elif estimate.algorithm in ("kb", "kbp") and comparison.header.inexact:
         why = "tolerances need both values at hand"
-    return CostEstimate(**{**vars(estimate), "possible": False, "why": why}) if why else estimate
+    return replace(estimate, possible=False, why=why) if why else estimate
 
 
 def _can_be_forced(plan: DiffPlan, estimate: CostEstimate, state: SignatureState | None) -> bool:
@@ -261,9 +261,9 @@ def _side(given: Input) -> SideSize:
 def _width(schema: pa.Schema) -> float:
     """Bytes of a row in memory; text and nested values are taken for 24."""
     total = 0.0
-    for field in schema:
+    for column in schema:
         try:
-            total += field.type.bit_width / 8
+            total += column.type.bit_width / 8
         except ValueError:
             total += 24
     return total

@@ -249,7 +249,16 @@ def read_table_state(store: Store, source: SourceSettings, last: Step | None, st
     name = (recorded or {}).get("state")
     folder = os.path.join(states, name) if name else None
     signatures = folder if folder and is_state(folder) else None
-    return TableState(True, moved, rows, size, reader.schema, recorded, edited, signatures)
+    return TableState(
+        exists=True,
+        moved=moved,
+        rows=rows,
+        bytes=size,
+        record=reader.schema,
+        last=recorded,
+        edited=edited,
+        signatures=signatures,
+    )
 
 
 def check_key(source: SourceSettings, table: TableState) -> None:
