@@ -35,6 +35,7 @@ from strandline.values import (
     read_hashes,
     repeated_hashes,
     repeated_rows,
+    repeating_columns,
 )
 
 _GROUP_ROWS = 65_536
@@ -83,7 +84,7 @@ class PartWriter:
         rows = pa.concat_tables(self._waiting)
         with _writing(rows.schema):
             if self._writer is None or self._hashes is None:
-                self._writer = pq.ParquetWriter(self.path, rows.schema, compression="zstd", compression_level=1)
+                self._writer = pq.ParquetWriter(self.path, rows.schema, **_encoding(rows))
                 self._hashes = HashWriter(self.path + HASHES)
             self._writer.write_table(rows)
         self._hashes.write(key_hashes(rows.select(self._header.identity)))
@@ -129,8 +130,13 @@ def _hashes(part: PartFile, header: Header) -> list[Hashes]:
 def write_part(rows: pa.Table, path: str) -> int:
     """Writes rows and gives the bytes written; refuses types that Parquet can't carry."""
     with _writing(rows.schema):
-        pq.write_table(rows, path, compression="zstd", compression_level=1)
+        pq.write_table(rows, path, **_encoding(rows))
     return os.path.getsize(path)
+
+
+def _encoding(rows: pa.Table) -> dict[str, Any]:
+    """How rows are written, by what their first ones are like."""
+    return {"compression": "zstd", "compression_level": 1, "use_dictionary": repeating_columns(rows)}
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from strandline.storage import cached_property
 from strandline.tables.column_chunks import with_columns
 from strandline.tables.keys import encode_keys, sort_order, word_array, words
 from strandline.tables.schema import DELETED, FIELD_ID, ROW, Column, TableSchema
-from strandline.values import Flags, Numbers, parquet_refusal, positions_among
+from strandline.values import Flags, Numbers, parquet_refusal, positions_among, repeating_columns
 
 SMALL_PAGE = 4096
 """Rows up to which dictionaries and statistics cost more than they save."""
@@ -36,9 +36,6 @@ FIRST_ROW = b"strandline:first_row"
 """In the metadata of a page whose row numbers are consecutive, which most loads leave: the first of them."""
 
 _DIFFERENCES = "DELTA_BINARY_PACKED"
-_SAMPLE_ROWS = 1024
-_DISTINCT_SHARE = 7 / 8
-"""A column most of whose values are different among so many rows gets no dictionary."""
 
 
 def encode_page(table: pa.Table, schema: TableSchema) -> bytes:
@@ -194,7 +191,7 @@ def check_storable(schema: pa.Schema, doing: str = "creating a table") -> None:
 def _encode(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     large = len(table) > SMALL_PAGE
-    repeated = [name for name in table.column_names if large and _repeats(table.column(name))]
+    repeated = repeating_columns(table) if large else []
     numbers = [f.name for f in table.schema if large and f.name not in repeated and _is_kept_as_integer(f.type)]
     pq.write_table(
         table,
@@ -208,14 +205,6 @@ def _encode(table: pa.Table) -> bytes:
         store_decimal_as_integer=True,  # decoded five times as fast as bytes
     )
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
-
-
-def _repeats(column: pa.ChunkedArray) -> bool:
-    """Whether a dictionary makes a column smaller: it takes long to make, and is larger where values are different."""
-    if pt.is_nested(column.type):
-        return False
-    sample = column.slice(len(column) // 2, _SAMPLE_ROWS).drop_null()
-    return bool(len(sample.unique()) <= len(sample) * _DISTINCT_SHARE)
 
 
 def _is_kept_as_integer(kind: pa.DataType) -> bool:

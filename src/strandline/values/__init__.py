@@ -24,6 +24,7 @@ from strandline.values.encoding import (
     plain_schema,
     plain_type,
     reads_fixed_size_lists,
+    repeating_columns,
     with_inner_types,
 )
 from strandline.values.equality import comparable, key_order, unequal

@@ -7,7 +7,7 @@ the empty table of any schema. `parquet_refusal` tells which columns Parquet can
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -20,6 +20,10 @@ import pyarrow.types as pt
 
 from strandline.errors import SchemaError
 from strandline.values.equality import list_lengths, map_entries
+
+_SAMPLE_ROWS = 1024
+_DISTINCT_SHARE = 7 / 8
+"""A column most of whose values are different among so many rows gets no dictionary."""
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
@@ -224,3 +228,35 @@ def _holds_fixed_size_lists(type_: pa.DataType) -> bool:
         return _holds_fixed_size_lists(type_.storage_type)
     inner = (type_.field(number).type for number in range(type_.num_fields))
     return pt.is_fixed_size_list(type_) or any(map(_holds_fixed_size_lists, inner))
+
+
+def repeating_columns(table: pa.Table) -> list[str]:
+    """The columns whose values occur again and again, as Parquet names them: fields of structs, lists and maps by their
+    paths. A dictionary makes those smaller; of others it takes long to make, and is larger.
+    """
+    leaves = (leaf for name in table.column_names for leaf in _leaves(name, _sample(table.column(name))))
+    return [path for path, values in leaves if len(values.unique()) <= len(values) * _DISTINCT_SHARE]
+
+
+def _sample(column: pa.ChunkedArray) -> pa.Array:
+    chunks = column.slice(len(column) // 2, _SAMPLE_ROWS).chunks
+    return pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
+
+
+def _leaves(path: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """The values below an array, without nulls, each with its path in a Parquet file."""
+    kind = values.type
+    if pt.is_struct(kind):
+        for place, field in enumerate(kind):
+            yield from _leaves(f"{path}.{field.name}", values.field(place))
+    elif pt.is_map(kind):
+        yield from _leaves(f"{path}.key_value.key", values.keys)
+        yield from _leaves(f"{path}.key_value.value", values.items)
+    elif pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        yield from _leaves(f"{path}.list.element", values.flatten())
+    elif isinstance(kind, pa.BaseExtensionType):
+        yield from _leaves(path, values.storage)
+    elif pt.is_float16(kind) or (pt.is_decimal(kind) and kind.bit_width < 128):
+        yield path, values.view(f"int{kind.bit_width}").drop_null()  # of these Arrow tells no values apart
+    elif not pt.is_nested(kind) and not pt.is_null(kind):
+        yield path, values.drop_null()
