@@ -23,7 +23,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from benchmarks import diff, refresh, store, whatif
+from benchmarks import diff, refresh, store, views, whatif
 from benchmarks.extracts import Extracts, make
 
 import strandline as sl
@@ -33,6 +33,10 @@ QUERIES = (
     "select region, count(*), sum(price) from {t} where qty < 500 group by region",
     "select customer, sum(price) as spent from {t} group by customer order by spent desc, customer limit 10",
     "select a.region, count(*) from {t} a join {t} b on a.customer = b.customer where b.id % 100 = 0 group by a.region",
+)
+JOIN = (
+    "select l.order_id, l.line, l.price, o.day, c.name from lines l join orders o on l.order_id = o.id "
+    "join customers c on o.customer = c.id where c.segment = 'S1' and o.priority = 'P1'"
 )
 KEYS = {"integer": "id", "string": "text", "composite": ("half", "rest")}
 
@@ -213,6 +217,12 @@ def processes(count: int) -> Callable[[Size], Work]:
     return lambda size: lambda: sum(commits for commits, _ in store.commits_of_processes(count, 2.0)) / 2.0
 
 
+@lru_cache
+def longest_commit(count: int) -> Callable[[Size], Work]:
+    """Seconds of the longest commit of so many processes, each on rows of its own."""
+    return lambda size: lambda: max(longest for _, longest in store.commits_of_processes(count, 2.0))
+
+
 def verb(full: int, prepare: Callable[[Any], Any], run: Callable[[Any], object]) -> Callable[[Size], Work]:
     """Seconds of a verb in a fresh store, on what is made of a table of `full` rows; reckoned from fewer if need be."""
 
@@ -332,6 +342,51 @@ def beside_view(maintain: str) -> Callable[[Size], Work]:
         return work
 
     return prepared
+
+
+@lru_cache
+def joined_view(of: str) -> Callable[[Size], Work]:
+    """Seconds until a copy of a join of three tables, as TPC-H has them, knows of one line in a thousand that changed;
+    or until DuckDB has computed the same join anew from Parquet.
+    """
+
+    def prepared(size: Size) -> Work:
+        rows = size.rows(6_000_000)
+        numbers = np.arange(150_000)
+        names = {
+            "name": np.char.add("customer ", numbers.astype(str)),
+            "segment": np.char.add("S", (numbers % 5).astype(str)),
+        }
+        tables = {"lines": views.lines_of(rows), "orders": views.orders_of(rows)}
+        tables["customers"] = pa.table({"id": numbers, **names})
+        folder = Path(tempfile.mkdtemp(prefix="strandline-bench-"))
+        if of == "parquet":
+            connection = duckdb.connect()
+            for name, table in tables.items():
+                pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
+                connection.read_parquet(str(folder / f"{name}.parquet")).create_view(name)
+            return partial(_computed, connection, JOIN)
+        opened = sl.create(folder / "shop")
+        for name, table in tables.items():
+            opened.create_table(name, table, key=["order_id", "line"] if name == "lines" else "id")
+        copy = opened.view("shipping", JOIN).replicate(f"duckdb:///{folder}/copy.duckdb#shipping", runner="inline")
+        turn = iter(range(1 << 30))
+
+        def work() -> float:
+            opened.table("lines").update(
+                where=f"line = 1 and order_id % 250 = {next(turn) % 250}", set={"price": "price + 1"}
+            )
+            started = time.perf_counter()
+            copy.refresh("difference", runner="inline")
+            return time.perf_counter() - started
+
+        return work
+
+    return prepared
+
+
+def _computed(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    connection.sql(sql).to_arrow_table()
 
 
 @lru_cache

@@ -45,6 +45,8 @@ from benchmarks.contenders import (
     every_row_replaced,
     flushes,
     hot_page,
+    joined_view,
+    longest_commit,
     processes,
     python_command,
     queries,
@@ -144,6 +146,7 @@ def _stores() -> Iterator[Goal]:
     yield Goal("store", "16 threads, one hot page", hot_page(16), 1000, unit="commits/s", more=True)
     yield Goal("store", "one thread, durable", hot_page(1), 150, unit="commits/s", more=True, limit=flush)
     yield Goal("store", "8 processes, rows of their own", processes(8), 1.0, processes(1), "one process", more=True)
+    yield Goal("store", "8 processes, the longest commit", longest_commit(8), 1.0)
     whole = partial(verb, 5_000_000, lambda table: table)
     update = whole(lambda table: table.update(set={"qty": "qty + 1"}))
     encode = ("writing these rows as Parquet", encoding(5_000_000))
@@ -167,6 +170,8 @@ def _views() -> Iterator[Goal]:
     for part, bound in ((0.001, 0.4), (0.01, 0.5), (0.1, 1.0)):
         name = f"copy of an annotated table of 1 M, {part:.1%} changed"
         yield Goal("view", name, annotated(part), bound, unit="× CONCURRENTLY")
+    join = (joined_view("copy"), joined_view("parquet"))
+    yield Goal("view", "copy of a join of three tables, 0.1 % changed, 6 M", join[0], 1.0, join[1], "DuckDB anew")
     yield Goal("view", "a commit beside an eager view", beside_view("eager"), 1.3, beside_view(""), "none")
     limit = ("a transaction of SQLite", sqlite_transaction)
     yield Goal("view", "refresh of one row, eager", beside_view("eager refresh"), 30, unit="ms", limit=limit)
