@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.replication.annotated.conftest import Source
+from tests.replication.annotated.conftest import Source, of_postgres
 from tests.replication.annotated.orders import INSERT, orders, query, rows_at
+from tests.replication.servers import Postgres
 
 from strandline.errors import StorageError
 from strandline.relations import Address
 from strandline.relations.databases.database import Database
 from strandline.replication.senders.annotated import program
 from strandline.replication.senders.annotated.base_table import RowKey
-from strandline.replication.senders.annotated.fix_up import opened
+from strandline.replication.senders.annotated.fix_up import fix_up_base, opened
 from strandline.replication.senders.annotated.program import Program, compose_base, compose_copy
-from strandline.replication.senders.annotated.statements import Statements
+from strandline.replication.senders.annotated.statements import DELETED, FixUpNumbers, Statements
 
 COMPOSERS = ("compose_base", "compose_copy", "compose_fix_up")
 
@@ -74,6 +76,28 @@ def test_a_refresh_composes_nothing_and_runs_the_texts_that_were_kept(
     made = [text for text in turns[0] if text.startswith(("CREATE TEMP TABLE", "UPDATE", "WITH")) and "orders" in text]
     assert made
     assert set(made) <= texts
+
+
+def test_postgres_finds_what_is_gone_by_merging_and_plans_as_before_after_the_fix_up(
+    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = orders(of_postgres(postgres, tmp_path), 2000).replicate(f"duckdb:///{tmp_path}/copy.duckdb#copy")
+    postgres.run("ANALYZE")
+    plans: dict[str, str] = {}
+    run = Program.run
+
+    def explained(self: Program, database: Database, name: str, numbers: FixUpNumbers) -> list[Any]:
+        plan = database.execute(f"EXPLAIN {self.texts[name]}", numbers.values())
+        plans[name] = "\n".join(str(line) for (line,) in plan)
+        return run(self, database, name, numbers)
+
+    monkeypatch.setattr(Program, "run", explained)
+    with opened(_address(copy)) as site, site.table.database.transaction():
+        asked = "SELECT current_setting('enable_hashjoin')"
+        before = site.table.database.execute(asked)
+        fix_up_base(site)
+        assert site.table.database.execute(asked) == before
+    assert "Merge Anti Join" in plans[DELETED]
 
 
 def test_a_new_copy_is_known_to_the_fix_up_of_all_and_a_dropped_one_no_longer(source: Source) -> None:
