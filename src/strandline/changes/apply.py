@@ -134,7 +134,7 @@ class KeyedImages:
         header = changes.header
         before = before_table(changes) if header.has_before and header.values else None
         if before is not None and header.fill is not None:
-            # What a filled column held before is nobody's knowledge, so it is not held against the rows.
+            # What a filled column held before is not known, so it is not compared with the rows.
             before = before.drop_columns(header.fill.column_names)
         return KeyedImages(header.key, kinds(changes.rows), after_table(changes), before)
 

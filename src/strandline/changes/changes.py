@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 class Summary:
     """How much changed. In a counted set `inserted` and `deleted` are rows added and removed, and `updated` is 0.
 
-    `unchanged` is None where nobody counted, `columns` (updates in which each value column differs) where the set does
-    not know. `added`, `removed` and `retyped` are the columns whose values a partial set does not hold.
+    `unchanged` is None where it was not counted, `columns` (updates in which each value column differs) where the set
+    does not know. `added`, `removed` and `retyped` are the columns whose values a partial set does not hold.
     """
 
     form: str

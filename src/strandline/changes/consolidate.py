@@ -51,7 +51,7 @@ def consolidate(changes: ChangeSet, *, ordered: bool = True) -> ChangeSet:
 
 
 def consolidated_header(header: Header) -> Header:
-    """The header of the net set. Without before images nobody knows which columns differ in the end."""
+    """The header of the net set. Without before images it is not known which columns differ in the end."""
     keeps = header.form == COUNTED or header.knows_before
     return replace(header, has_changed=header.has_changed and keeps)
 

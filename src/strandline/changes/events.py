@@ -176,7 +176,7 @@ def _value(value: Any, type_: pa.DataType) -> Any:
 
 
 def _check_whole(image: dict[str, Any], columns: Set[str], where: str, doing: str) -> None:
-    """Refuses an image of other columns than the rest: what an absent one holds nobody knows."""
+    """Refuses an image of other columns than the rest: what an absent one holds is not known."""
     if differing := sorted(columns ^ image.keys()):
         raise FormatError(
             f"{where} has other columns than the messages before it or the schema: {', '.join(differing)}",

@@ -220,7 +220,7 @@ class VerbRunner:
         return ExchangeSide(relation.schema, key, scans, frame)
 
     def flowing_buckets(self) -> int:
-        """Buckets for rows whose size nobody knows: what outgrows a task is cut again where it arrives."""
+        """Buckets for rows of unknown size: what outgrows a task is cut again where it arrives."""
         return 4 * self.runner.parallelism
 
     def buckets(self, input_bytes: int) -> int:

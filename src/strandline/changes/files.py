@@ -101,7 +101,7 @@ def _check_target(folder: str) -> bool:
 
 
 def _write_parts(changes: StoredChanges, folder: str) -> list[str]:
-    """Copies the parts under names that nobody used before."""
+    """Copies the parts under names that were not used before."""
     token = secrets.token_hex(4)
     names = []
     for number, part in enumerate(changes.parts):

@@ -50,7 +50,7 @@ KINDS = (DELETE, UPDATE, INSERT)  # in the order in which a change set carries t
 class Counts(JsonRecord):
     """How many rows changed how. In a counted set `inserted` and `deleted` are rows added and removed.
 
-    `unchanged` is None where nobody counted them; `columns`, for each value column the number of updates in which it
+    `unchanged` is None where they were not counted; `columns`, for each value column the number of updates in which it
     differs, is None where the set does not know.
     """
 
@@ -87,9 +87,9 @@ class Header(JsonRecord):
     """What is known of a change set besides its rows.
 
     It leads from a relation with `old_schema` to one with `new_schema`. `fill` is one row with what the columns added
-    on the way hold in every row, or None where nobody said. `inexact` marks a set made with comparators that are no
-    equivalence relation. `derived_key` names the key columns whose values are not the relation's own: folded ones, and
-    the number of a copy. `source` and `target` describe where it comes from and where it leads.
+    on the way hold in every row, or None where that is not said. `inexact` marks a set made with comparators that are
+    no equivalence relation. `derived_key` names the key columns whose values are not the relation's own: folded ones,
+    and the number of a copy. `source` and `target` describe where it comes from and where it leads.
     """
 
     form: str
@@ -129,7 +129,7 @@ class Header(JsonRecord):
 
     @property
     def partial(self) -> bool:
-        """Whether columns are missing from the rows, and nobody said what they hold."""
+        """Whether columns are missing from the rows, and what they hold is not said."""
         return self.fill is None and bool(self.added or self.removed or self.retyped)
 
     @cached_property

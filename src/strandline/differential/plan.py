@@ -68,7 +68,7 @@ BUCKET_BYTES = 8 << 20
 """Input of one bucket: little enough for its rows to be found in the processor's cache."""
 
 FLOWING_PIECES = 4
-"""Pieces for each task that runs at once, for rows whose size nobody knows."""
+"""Pieces for each task that runs at once, for rows of unknown size."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class DiffPlan:
         """Compressed columns grow in memory; a piece must fit a task's share with room to join."""
         at_once = max(self.runner.parallelism, 1)
         if self.flows:
-            # Nobody knows the size; what outgrows a task is cut again where it arrives.
+            # The size is not known; what outgrows a task is cut again where it arrives.
             return FLOWING_PIECES * at_once
         if input_bytes <= PIECE_BYTES:
             return 1
@@ -295,7 +295,7 @@ def _folded(met: _Meeting, options: DiffOptions, spool: Spool) -> _Meeting:
 def _typed_by_the_other(
     state: SignatureState | None, old: Relation, new: Relation, rename: Mapping[str, str]
 ) -> tuple[Relation, Relation]:
-    """Columns of no value, whose types nobody knows, take those of the other side: of a CSV file of nothing but a
+    """Columns of no value, of unknown types, take those of the other side: of a CSV file of nothing but a
     header, of JSON lines where all are null.
     """
     met = [(name, rename.get(name, name)) for name in old.schema.names]

@@ -220,7 +220,7 @@ def _batches(side: Side, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _slices(plan: DiffPlan, wanted: int) -> list[dict[str, Any]]:
-    """Aligned slices: the same share of both sides' rows. Sides whose rows nobody counted are one slice."""
+    """Aligned slices: the same share of both sides' rows. Sides whose rows were not counted are one slice."""
     parts = {"old": plan.old.parts([]), "new": plan.new.parts([])}
     if any(given.relation.rows is None for given in (plan.old, plan.new)):
         wanted = 1

@@ -176,7 +176,7 @@ def write_pack_on_worker(item: WorkItem, attempt: Attempt) -> Result:
 
 @lru_cache(maxsize=4)
 def _throttle_on_worker(store: str, pointers: tuple[str, ...], *, busy: bool) -> Throttle:
-    # Kept from one pack to the next: it takes a while to see whether anybody commits. As many tasks as there are
+    # Kept from one pack to the next: it takes a while to see whether there are commits. As many tasks as there are
     # processors run on one machine.
     return throttle_beside_writers(open_storage(store), pointers, busy=busy, tasks=os.cpu_count() or 1)
 

@@ -174,7 +174,7 @@ def _lines(catalog: DumpCatalog) -> list[list[DumpEntry]]:
 
 
 def _is_given_up(entry: DumpEntry) -> bool:
-    """Whether nobody makes a begun dump any more, as far as can be known without the store."""
+    """Whether a begun dump is no longer being made, as far as can be known without the store."""
     return entry.owner is None or entry.owner.has_ended()
 
 

@@ -20,7 +20,7 @@ SHARE = 0.05
 """How much of the time a dump works beside writers, on each machine that works on it."""
 
 LOOK = 0.25
-"""Seconds after which it looks again whether anybody commits."""
+"""Seconds after which it looks again whether there are commits."""
 
 SHORTEST, LONGEST = 0.005, 30.0
 """Seconds: shorter rests are saved up, and none is longer."""

@@ -29,7 +29,7 @@ SWEPT_DAYS = 7
 
 
 def run_prefix(remote: str) -> str:
-    """The URL under which one run may store, and nobody else does; a path where the storage is a folder."""
+    """The URL under which one run alone may store; a path where the storage is a folder."""
     return f"{remote.removeprefix('file://').rstrip('/')}/{PREFIX}{secrets.token_hex(16)}"
 
 

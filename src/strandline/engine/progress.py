@@ -26,7 +26,7 @@ def is_quiet() -> bool:
 
 
 class Progress:
-    """A line that grows while work is done; silent where nobody watches."""
+    """A line that grows while work is done; silent where there is no terminal."""
 
     def __init__(self, title: str, tasks: int) -> None:
         self.title = title

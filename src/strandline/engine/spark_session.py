@@ -145,7 +145,7 @@ def start(master: str) -> SparkSession:
 
 
 def _check_that_somebody_listens(master: str) -> None:
-    """Refuses the masters of a cluster if nobody listens at any: Spark would try for minutes, and say less of it."""
+    """Refuses the masters of a cluster if none of them listens: Spark would try for minutes, and say less of it."""
     refused = []
     for address in master.removeprefix("spark://").split(","):
         host, _, port = address.rpartition(":")

@@ -28,7 +28,7 @@ SPOOL_VARIABLE = "STRANDLINE_SPOOL"
 
 
 def scratch_folder(root: str | None = None) -> str:
-    """A new folder for what nobody needs once this process has ended. Its name says whose it is."""
+    """A new folder for what is not needed once this process has ended. Its name says whose it is."""
     root = root or tempfile.gettempdir()
     os.makedirs(root, exist_ok=True)
     _sweep(root, os.getpid())
@@ -107,5 +107,5 @@ class Spool(Closeable):
 
 
 def speaks_of_spools(text: str) -> bool:
-    """Whether JSON names a path in a spool of this process that nobody chose: no other machine sees such."""
+    """Whether JSON names a path in a spool of this process that no caller chose: no other machine sees such."""
     return any(spool.named is None and json.dumps(f"{spool.path}/")[1:-1] in text for spool in _live)

@@ -102,7 +102,7 @@ class BatchQueue:
 
     def leave(self, pending: PendingCommit) -> bool:
         """The thread is through, whatever became of its transaction: if it led, the next one does. True when the
-        transaction was still queued: nobody is going to commit it.
+        transaction was still queued: it is not going to be committed.
         """
         for other in pending.batch:
             other.called.set()

@@ -269,7 +269,7 @@ def commits_grow_along_a_chain(scan: StoreScan) -> Iterator[Wrong]:
 
 
 def forks_and_bases_agree(scan: StoreScan) -> Iterator[Wrong]:
-    """10: what a version stands on is held by its parent, and nothing is held for nobody."""
+    """10: what a version stands on is held by its parent, and nothing is held without a holder."""
     for name, chain in scan.chains.items():
         for one in chain.pointer.forks:
             known = one.child in scan.chains
@@ -298,7 +298,7 @@ INVARIANTS: dict[int, Predicate] = {
 
 
 def unreachable(scan: StoreScan) -> Iterator[PhysicalPage]:
-    """What exists although nothing names it, it does not wait to be deleted, and nobody may be writing it."""
+    """What exists although nothing names it, it does not wait to be deleted, and no process may be writing it."""
     known = set(scan.places) | scan.others | {PhysicalPage(name) for name in scan.chains}
     known |= {one.name for chain in scan.chains.values() for one in chain.freed}
     blocks = [block for record in scan.registry.processes.values() for block in record.blocks]

@@ -3,7 +3,7 @@
 A version stands on a fork, an implicit snapshot in its parent's pointer; its commit numbers continue from
 there. MASTER is swapped last when a version is made: until then the fork names its maker, and
 fencing the maker undoes it. Dropping is one swap, too, of the version's own pointer; everything after that
-only clears away, and anybody can do it.
+only clears away, and any process can do it.
 """
 
 from __future__ import annotations
@@ -326,7 +326,7 @@ def _dropped(pointer: Pointer, output: ObjectWriter, doing: str) -> SwapPlan:
 
 
 def clear_dropped(store: PageStore, name: VersionObject, dead: ProcessId | None = None) -> None:
-    """Clear away a version whose pointer says that it was dropped. May be repeated, and done by anybody.
+    """Clear away a version whose pointer says that it was dropped. May be repeated, and done by any process.
 
     While a living process reads it, it only waits in MASTER's list.
     """

@@ -246,7 +246,7 @@ class LockManager:
     def try_exclusive(
         self, owner: TransactionId, resources: Iterable[Resource], batch: frozenset[TransactionId]
     ) -> bool:
-        """X on all resources for `owner` at once, when nobody outside `batch` holds or wants any; or
+        """X on all resources for `owner` at once, when no transaction outside `batch` holds or wants any; or
         nothing."""
         wanted = list(resources)
         with self._mutex:
@@ -361,7 +361,7 @@ class BatchLocks:
         self._batch = batch
 
     def try_exclusive(self, domain: TableId, pages: Iterable[LogicalPage]) -> bool:
-        """X on pages against everybody outside the batch; false, and nothing locked, where one is held."""
+        """X on pages against all transactions outside the batch; false, and nothing locked, where one is held."""
         return self._locks.try_exclusive(INSTALLING, [page_resource(domain, page) for page in pages], self._batch)
 
 

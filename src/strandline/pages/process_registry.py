@@ -272,7 +272,7 @@ class Membership:
             return self._open_block(runs * run, run, reserved=True).block
 
     def settled(self, names: Iterable[PhysicalPage]) -> None:
-        """These names are committed, or deleted: nobody needs to look for them when this process dies."""
+        """These names are committed, or deleted: they need not be looked for when this process dies."""
         with self._mutex.held():
             for name in names:
                 number, _, index = name.rpartition("/")[2].partition(".")[0].partition("-")

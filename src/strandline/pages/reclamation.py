@@ -128,7 +128,7 @@ def _subtree(load: LoadNode, old: TableEntry, new: TableEntry | None, sides: Nei
 def sweep_block(objects: Objects, block: NameBlock, keep: Container[PhysicalPage]) -> int:
     """Delete every object of a block that is not to be kept; tells how many names were tried.
 
-    Nobody may be writing names of the block any more: its process ended the transaction, or was fenced. A
+    No process may be writing names of the block any more: its process ended the transaction, or was fenced. A
     run is filled densely from its start, so looking ends at its first absent page.
     """
     tried = 0
@@ -172,7 +172,7 @@ class Leftovers:
 
 
 def clear_failed(version: Version, pending: PendingCommit) -> None:
-    """Undo a transaction that failed, unless nobody knows whether it did: then its pages must stay."""
+    """Undo a transaction that failed, unless it is not known whether it did: then its pages must stay."""
     if pending.attempt is not None and pending.attempt.may_stand:
         return
     try:

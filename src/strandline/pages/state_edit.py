@@ -138,7 +138,7 @@ class TableEdit:
         return self._entry.sequence
 
     def take_sequence(self, count: int) -> int:
-        """The first of `count` numbers that nobody else ever gets."""
+        """The first of `count` numbers that are given once."""
         first = self._entry.sequence
         self._entry = replace(self._entry, sequence=first + count)
         return first

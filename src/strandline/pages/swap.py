@@ -14,7 +14,7 @@ A failed swap is not proof of anything. The pointer's log names every swap: look
 pointer to the one that a swap started from tells whether that swap is in between. A request that was never answered
 may still take effect later; replacing the value that it expects makes its condition false for good.
 
-An object is listed as freed by the swap that replaced it, deleted after that swap when nobody reads it any more, and
+An object is listed as freed by the swap that replaced it, deleted after that swap when it is not read any more, and
 taken off the list by a later swap. A process that stops in between leaves a list that another goes on with.
 """
 

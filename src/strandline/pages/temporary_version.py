@@ -57,7 +57,7 @@ class TemporaryNames(Membership):
         self.blocks.append(block)
 
     def publish(self, version: VersionObject, floor: CommitNumber) -> None:
-        """Nobody else knows the version."""
+        """No other process knows the version."""
 
     def covers(self, version: VersionObject, commit: CommitNumber) -> bool:
         """Its states are deleted by this process alone, which knows its own readers."""
@@ -192,4 +192,4 @@ class TemporaryVersion(Closeable, Version):
         self._overlay.memory.objects.clear()
 
     def _after_swap(self, registry: ProcessRegistry) -> None:
-        """Its swaps are seen by nobody else, so they are no sign of life and no occasion to fence others."""
+        """Its swaps are seen by no other process, so they are no sign of life and no occasion to fence others."""

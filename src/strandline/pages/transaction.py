@@ -113,7 +113,7 @@ class Transaction:
         """The newest committed state. What is locked there stays as it is until this transaction ends.
 
         What other processes have committed may be newer than what was read here so far. When it concerns that, this is
-        a `Conflict`: nobody sees one row from before a commit and another from after it.
+        a `Conflict`: no transaction sees one row from before a commit and another from after it.
         """
         view = self._version.current.view
         if view is not self._viewed:

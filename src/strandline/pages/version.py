@@ -215,7 +215,7 @@ class Version:
         return swap_attempt(self)
 
     def reclaim(self, seconds: float = math.inf) -> None:
-        """After a swap: delete what was freed and nobody reads, then look for dead processes.
+        """After a swap: delete what was freed and is not read, then look for dead processes.
 
         The swap stands whatever happens here. What can't be deleted, or not within so many seconds, stays in the
         pointer's list for the next one.
@@ -232,7 +232,7 @@ class Version:
         self.store.after_swap(registry)
 
     def collect(self, seconds: float) -> ProcessRegistry:
-        """Delete what was freed and nobody reads (invariant 7). The order is what makes it safe:
+        """Delete what was freed and is not read (invariant 7). The order is what makes it safe:
 
         after the swap that freed, the registry is read, and after the registry the pointer again. A process that named
         a snapshot and then raised its floor is seen by one of the two. What others freed later waits: our

@@ -104,7 +104,7 @@ class WorkerOutput:
 def holds(storage: Storage, grant: Grant) -> bool:
     """Whether a grant still holds: its process is not fenced, and its block not withdrawn.
 
-    MASTER is read first: while it does not fence the process, nobody has begun to sweep after it.
+    MASTER is read first: while it does not fence the process, no sweep after it has begun.
     """
     if grant.process in read_master(Objects(storage)).master.fenced:
         return False

@@ -286,7 +286,7 @@ def _dump(name: str, section: Section, folder: str) -> DumpSettings:
 
 
 def _check_names(settings: PipelineSettings, top: Section) -> None:
-    """Refuses a table that two sources fill, and a copy of something that nobody makes."""
+    """Refuses a table that two sources fill, and a copy of something that no step makes."""
     tables = [source.table for source in settings.sources]
     for source in settings.sources:
         if tables.count(source.table) > 1:

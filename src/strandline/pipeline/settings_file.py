@@ -61,7 +61,7 @@ class Section:
     document: SettingsFile
 
     def only(self, known: Sequence[str], needed: Sequence[str] = ()) -> None:
-        """Refuses a key that nobody reads, naming the nearest that is, and says which are missing."""
+        """Refuses a key that is not read, naming the nearest that is, and says which are missing."""
         for name in self.values:
             if name not in known:
                 # A required key that is missing is a likelier meaning than any other that looks alike.

@@ -1,6 +1,6 @@
 """A step up to its commit: extract, detect, guard, commit. Nothing durable happens before the commit.
 
-What a run that was stopped earlier leaves: positions that annotated bases offered and nobody took (the next run asks
+What a run that was stopped earlier leaves: positions that annotated bases offered and no run took (the next run asks
 from the old one), and folders of signatures that no journal row names (the next run removes them).
 """
 

@@ -113,7 +113,7 @@ class DatabaseRelation:
 
     @property
     def untyped(self) -> tuple[str, ...]:
-        """Columns of no value whose types nobody knows."""
+        """Columns of no value, of unknown types."""
         return tuple(column.name for column in self._rows.columns if column.kind == UNKNOWN)
 
     @property
@@ -128,7 +128,7 @@ class DatabaseRelation:
 
     @property
     def stored_size(self) -> tuple[int, int]:
-        """About how many bytes and rows there are in the database; 0 where nobody knows."""
+        """About how many bytes and rows there are in the database; 0 where that is not known."""
         return (0, 0) if self.is_query else self.database.size(self.address.table, self.address.schema)
 
     @property

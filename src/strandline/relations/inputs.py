@@ -295,7 +295,7 @@ def typed_where_open(relation: Relation, schema: pa.Schema) -> Relation:
 
 
 def untyped_columns(relation: Relation) -> Sequence[str]:
-    """Columns without any value, in text or sheets: nobody knows of what type they are."""
+    """Columns without any value, in text or sheets: their types are not known."""
     return relation.untyped if isinstance(relation, (DatabaseRelation, ScannedRelation)) else ()
 
 

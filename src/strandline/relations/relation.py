@@ -101,7 +101,7 @@ class ScannedRelation:
     """A relation of whole files: one part for each scan, whose rows are counted; no bounds.
 
     `spool` is held so that scratch files live as long as the relation that reads them. `untyped` are columns without
-    any value, or of empty lists alone: nobody knows of what type they are.
+    any value, or of empty lists alone: their types are not known.
     """
 
     name: str

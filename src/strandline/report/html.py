@@ -76,7 +76,7 @@ def where_part(where: KeyPositions | None, header: Header) -> str:
 
 
 def columns_part(header: Header) -> str:
-    """A bar for each column that updates touched; nothing where nobody knows or nothing was updated."""
+    """A bar for each column that updates touched; nothing where it is not known or nothing was updated."""
     counts = header.counts.columns
     if not counts or not header.counts.updated:
         return ""

@@ -78,7 +78,7 @@ def describe_drift(drift: SchemaDrift) -> list[str]:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """The facts of one differential; None where they do not apply or nobody measured them.
+    """The facts of one differential; None where they do not apply or were not measured.
 
     `miss_probability` is the probability that this run overlooked an update because two signatures were equal, and
     `runs_to_first_miss` the expected number of such runs up to the first that does; exact algorithms have neither.

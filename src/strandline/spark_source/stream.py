@@ -86,7 +86,7 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             pieces = self._feed().first_splits(until) if first else None
             if pieces is not None:
                 return [InputPartition(StreamPartition(commit, piece=one)) for one in pieces]
-            # Kept here until the batch is confirmed: the files go when nobody refers to them.
+            # Kept here until the batch is confirmed: the files go when nothing refers to them.
             self._planned[commit] = Changes.of(self._feed().changes(FeedOffset.from_json(start), until))
             parts = self._planned[commit]._stored.parts
             return [InputPartition(StreamPartition(commit, part.path)) for part in parts]

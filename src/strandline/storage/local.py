@@ -107,7 +107,7 @@ class LocalStorage:
             return value
 
     def put_in_passing(self, name: str, pieces: Sequence[bytes]) -> None:
-        """`put_if_absent` of what nobody is going to read soon: it does not stay in the machine's cache.
+        """`put_if_absent` of what is not going to be read soon: it does not stay in the machine's cache.
 
         Pieces are written one by one: joining them would hold up every other thread.
         """

@@ -92,7 +92,7 @@ class ObjectStorage:
 
     def _answer_lost(self, name: str, value: bytes, error: StrandlineError) -> Token:
         """The token of our own value: a service that was overloaded may have stored it and refused the request, which
-        was repeated then. No value is ever swapped in twice, so nobody else has stored this one.
+        was repeated then. No value is ever swapped in twice, so no other process has stored this one.
         """
         try:
             stored = self.get_with_token(name)

@@ -3,7 +3,7 @@ objects whose names are the caller's, where an answer may be lost and the reques
 
 Between two tries there is a pause of random length, so that contenders don't meet again at once. Small objects that
 many processes change (who works on a store, its versions, a list of dumps) are read, edited and replaced by
-`swap_if_first`, again until nobody was in between.
+`swap_if_first`, again until no other process was in between.
 """
 
 from __future__ import annotations

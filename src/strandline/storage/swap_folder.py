@@ -7,7 +7,7 @@ A process that was stopped with the lock finds, when it goes on, that its rename
 again. That is safe against any holder, so a wrong guess about who hangs costs a repetition and nothing else.
 
 Processes of release 0.1.0 hold `.lock` alone, exclusively: it is held shared here, so these exclude each other.
-A file system that locks no folders has `.lock` alone, exclusively, and nobody is fenced there.
+A file system that locks no folders has `.lock` alone, exclusively, and no holder is fenced there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SwapFolder:
 
     @contextmanager
     def held(self, end: float) -> Iterator[int]:
-        """Has the right inside, for as long as nobody takes it away; gives the descriptor for `replace`.
+        """Has the right inside, for as long as no process takes it away; gives the descriptor for `replace`.
 
         `StorageBusy` when it can't be had until `end`, on the monotonic clock.
         """

@@ -149,7 +149,7 @@ class Task(Generic[_Result]):
     def wait(self) -> None:
         """Until it has ended."""
         while not self.ended(LOOK):
-            pass  # it waits for a disk or a network, or computes, and waits for nobody here
+            pass  # it waits for a disk or a network, or computes, and waits for no other thread
 
     def call_off(self) -> bool:
         """Not to be begun any more; false when it has begun."""

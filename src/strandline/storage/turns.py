@@ -40,7 +40,7 @@ class _Turn:
     lock: ExitStack
     began: float
     watched: bool = False
-    """Whether a thread gives it up when nobody uses it."""
+    """Whether a thread gives it up when it is not used."""
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class Turns:
             return True
 
     def _take(self, user: object) -> bool:
-        """Use a turn that nobody has."""
+        """Use a turn that is free."""
         with self._mutex, ExitStack() as lock, suppress(BlockingIOError):
             lock.enter_context(locked(self._root, folder=True, wait=False))
             self._use.users.add(user)
@@ -133,7 +133,7 @@ class Turns:
             return True
 
     def _stand(self, place: int, *, shared: bool = False) -> ExitStack | None:
-        """Stand at a place of the queue, if nobody does."""
+        """Stand at a place of the queue, if it is free."""
         folder = self._queue / str(place)
         with ExitStack() as held:
             try:
@@ -159,7 +159,7 @@ class Turns:
                 _thread.start_new_thread(self._watch, (turn,))
 
     def _watch(self, turn: _Turn) -> None:
-        """Give a turn up when nobody uses it any more."""
+        """Give a turn up when it is not used any more."""
         while self._turn is turn:
             time.sleep(IDLE)
             with self._mutex:

@@ -205,7 +205,7 @@ class Table(ArrowRows):
             shown = first_rows(self.relation())
         except NotFound:
             return schema_html(repr(self).strip("<>"), pa.schema([]))
-        except InputError:  # a temporary branch, whose pages nobody else reads
+        except InputError:  # a temporary branch, whose pages no other process reads
             return schema_html(repr(self).strip("<>"), self.schema)
         left = self.count() - len(shown)
         return rows_html(repr(self).strip("<>"), shown, f"and {left:,} more rows" if left > 0 else "")

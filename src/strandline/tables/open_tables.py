@@ -58,7 +58,7 @@ class OpenTables:
         return name in self._tables or self._find(name) is not None
 
     def _find(self, name: str) -> TableEntry | None:
-        """A table of that name, locked so that nobody drops it or changes its shape; else nobody else creates one."""
+        """A table of that name, locked so that it is not dropped and keeps its shape; else that none is created."""
         if name in self._gone:
             return None
         while True:

@@ -1,8 +1,8 @@
 """Putting the row changes of a commit batch onto pages (section 2.2): the tables' installer.
 
 The changes of all transactions of the batch are merged first, so that they share one write of each page. Pages that
-lost many rows are joined with a neighbour when nobody else has locked them. Nothing is remembered between calls but
-decoded pages, whose names are never used again.
+lost many rows are joined with a neighbour when no other transaction has locked them. Nothing is remembered between
+calls but decoded pages, whose names are never used again.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class _PageEdit:
             self._edit.moved(entry.number, number)
 
     def tidy(self, separator: bytes) -> None:
-        """Take an empty page away, or join a small one with a neighbour, when nobody else has locked them."""
+        """Take an empty page away, or join a small one with a neighbour, when no other transaction has locked them."""
         page = self._edit.page_for(separator)
         if page is None or page[0] != separator or page[1].rows >= self._limits.join_rows:
             return

@@ -272,7 +272,7 @@ def table_relation(view: ReadView, name: str, cache: PageCache, storage: Storage
 
 
 def release_with(holder: object, snapshot: PageSnapshot) -> None:
-    """Close a snapshot when nobody uses its holder any more. A store that is closed by then has let it go."""
+    """Close a snapshot when its holder is not used any more. A store that is closed by then has released it."""
 
     def close() -> None:
         with suppress(StrandlineError):

@@ -65,7 +65,7 @@ class TableSchema:
 
     @cached_property
     def shown(self) -> tuple[str, ...]:
-        """The columns that are read when nobody says which: all but those of our own (`OURS`), as copies have them."""
+        """The columns that are read when none are named: all but those of our own (`OURS`), as copies have them."""
         return tuple(name for name in self.names if not name.startswith(OURS))
 
     @cached_property

@@ -135,7 +135,7 @@ def _constant(tree: Any, kind: pa.DataType) -> pa.Scalar | None:
 
 
 def _date(tree: Any) -> pa.Scalar | None:
-    """A text cast to a date, as everybody writes dates."""
+    """A text cast to a date, as dates are usually written."""
     from sqlglot import exp
 
     text = tree.this if isinstance(tree, exp.Cast) and tree.to.this == exp.DataType.Type.DATE else None

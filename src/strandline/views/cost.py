@@ -28,7 +28,7 @@ class Load:
 
     @property
     def per_refresh(self) -> float:
-        """λ/Λ: updates between two refreshes. A view that nobody refreshes gathers them without end."""
+        """λ/Λ: updates between two refreshes. A view that is not refreshed gathers them without end."""
         if self.refreshes > 0:
             return self.updates / self.refreshes
         return math.inf if self.updates > 0 else 0.0

@@ -92,7 +92,7 @@ def _written(
     """What transactions of this batch write of segments, None where they end them; done here is what follows from it.
 
     A transaction that has read them too long ago must try again. The number of the commit is known here, and written
-    where it stands for itself. Rows that nobody needs any more are taken away.
+    where it stands for itself. Rows that are not needed any more are taken away.
     """
     table = _segments_edit(edit)
     if table is None:

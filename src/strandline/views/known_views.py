@@ -58,7 +58,7 @@ class ViewHost(WhatIfHost, Protocol):
 @dataclass(frozen=True)
 class Lag:
     """How far a copy is behind what it is a copy of. `commits` counts up to the last that touched what it reads; None:
-    it has no position, and nobody knows since when. By the clock it may be behind without any.
+    it has no position, and since when is not known. By the clock it may be behind without any.
     """
 
     commits: int | None

@@ -159,7 +159,7 @@ class RefreshContext:
 
     def _is_kept_since(self, position: ViewPosition) -> bool:
         """Whether the difference table leads on from a position: the one that is written down, or a later one that the
-        copy was sent and nobody could write down."""
+        copy was sent and could not be written down."""
         segments = self.segments
         if segments is None or not segments.is_sound(self.wanted.whole) or position.commit < segments.since:
             return False

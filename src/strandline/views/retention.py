@@ -5,7 +5,7 @@ outgrown the relations that its view reads, expires: its old state, or the segme
 comes back it is compared with the view and gets what differs. A difference table that no copy needs any more is no
 longer kept at commits; the next refresh begins it anew.
 
-Nobody watches a clock for this: every refresh of any copy of the store looks after the others.
+No clock is watched for this: every refresh of any copy of the store looks after the others.
 """
 
 from __future__ import annotations

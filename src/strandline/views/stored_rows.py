@@ -150,7 +150,7 @@ def _note_meaning(edit: StateEdit, installer: Installer, known: KnownViews, name
 def _refuse_writes(
     edit: StateEdit, cache: PageCache, transactions: Sequence[Transaction], stored: Collection[str]
 ) -> None:
-    """Rows of stored views follow from others: nobody else may write them, or suppose changes of them."""
+    """Rows of stored views follow from others: nothing else may write them, or suppose changes of them."""
     ours = edit.view.find_domain(STORED)
     entries = {name: edit.view.find_domain(name) for name in stored}
     held = {entry.domain: name for name, entry in entries.items() if entry is not None}

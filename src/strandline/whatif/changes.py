@@ -90,7 +90,7 @@ def changes_between(cache: PageCache, name: str, older: ReadView, newer: ReadVie
 
 
 def _keys(cache: PageCache, older: WhatIfReader, newer: WhatIfReader) -> list[bytes] | None:
-    """The keys, in order, outside of which nothing has changed; None when nobody knows."""
+    """The keys, in order, outside of which nothing has changed; None when that is not known."""
     if not newer.schema.key or older.schema != newer.schema or _table_ids(older) != _table_ids(newer):
         return None
     happened = [_in_base(cache, older, newer)]

@@ -222,7 +222,7 @@ def net(before: pa.Table, after: pa.Table, schema: TableSchema) -> ChangeSet:
 
 
 def decide(comparison: LevelComparison, resolve: Resolve, doing: str) -> Flags:
-    """Whether each of our tuples stands; conflicts that nobody resolved are an error that shows them."""
+    """Whether each of our tuples stands; conflicts that were not resolved are an error that shows them."""
     stands = np.ones(len(comparison.ours), dtype=np.bool_)
     shown = comparison.shown()
     if isinstance(resolve, Mapping):
@@ -308,7 +308,7 @@ def _holders(ours: pa.Table, below: Tuples, theirs: Numbers, schema: TableSchema
 
 
 def _inserted_again(comparison: LevelComparison) -> Numbers:
-    """For a DELETE of a tuple that is gone, whose key nobody has below: our tuple that has it instead and is new to the
+    """For a DELETE of a tuple that is gone, whose key no row has below: our tuple that has it instead and is new to the
     relation below; −1 for others.
     """
     again = np.full(len(comparison.ours), -1, dtype=np.int64)

@@ -394,7 +394,7 @@ class WhatIfRelation:
 
     @property
     def rows(self) -> None:
-        """Nobody knows without reading them."""
+        """It is not known without reading them."""
         return None
 
     def parts(self, columns: Sequence[str] | None = None) -> list[Split]:

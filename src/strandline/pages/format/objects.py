@@ -206,7 +206,7 @@ class ObjectWriter:
         self.names.discard(name)
 
     def keep_pages(self, named: Container[PhysicalPage]) -> None:
-        """Take back the new pages that were replaced again before anybody could name them."""
+        """Take back the new pages that were replaced again before anything could name them."""
         for name in [name for name in self._pages if name not in named]:
             self.discard(name)
             self._pages.discard(name)
@@ -223,7 +223,7 @@ class ObjectWriter:
             self._objects.remember(ref, value)
 
     def abandon(self) -> None:
-        """Delete everything: it was never visible to anybody (section 2: freeing the new versions)."""
+        """Delete everything: it was never visible (section 2: freeing the new versions)."""
         for name in self.names:
             self._objects.delete(name)
         self._pending.clear()

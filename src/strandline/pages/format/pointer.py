@@ -182,7 +182,7 @@ def log_entry_from_json(row: Json) -> LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A table that one process is loading: nobody else may write it."""
+    """A table that one process is loading: no other may write it."""
 
     domain: TableId
     process: ProcessId

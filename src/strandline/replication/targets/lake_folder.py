@@ -8,7 +8,7 @@ beside the table, as in a bare folder:
       _strandline/ids/…         our own columns of each part, row by row, where there are any
       _strandline/LOCK
 
-Files that no commit names are seen by nobody, and old ones stay for those who read old versions: removing both is what
+Files that no commit names are not seen, and old ones stay for readers of old versions: removing both is what
 the table's own tools do (`VACUUM`, `expire_snapshots`).
 """
 

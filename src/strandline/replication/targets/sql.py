@@ -306,7 +306,7 @@ class SqlTarget(Closeable):
         return quoted(self._address.schema, STATES)
 
     def _has_states(self) -> bool:
-        """Whether any copy was ever made in this database; once seen, nobody takes the table away."""
+        """Whether any copy was ever made in this database; once seen, the table stays."""
         self._seen = self._seen or bool(self._database.columns(STATES, self._address.schema))
         return self._seen
 

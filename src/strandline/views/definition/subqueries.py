@@ -201,7 +201,7 @@ def _around(tree: exp.Expr) -> exp.Expr:
 
 
 def with_columns_named(query: exp.Query) -> exp.Query:
-    """A subquery whose columns all have names: nobody asks for them, so any will do."""
+    """A subquery whose columns all have names: they are not asked for, so any will do."""
     from sqlglot import exp
 
     query = query.copy()

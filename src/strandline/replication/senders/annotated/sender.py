@@ -207,7 +207,7 @@ class AnnotatedPlan:
         return self._unequal(replica, state)
 
     def _unequal(self, replica: CopyTarget, state: CopyState) -> str | None:
-        """Of a small base, if nobody wrote to it since: both sides are read in one state of the base."""
+        """Of a small base, if it was not written to since: both sides are read in one state of the base."""
         site, position = self.source.site, state.position
         if position is None or site.record().rows > COMPARED_ROWS:
             return None

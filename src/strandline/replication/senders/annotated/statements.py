@@ -205,7 +205,7 @@ class Statements:
     def by_lookup(self) -> dict[str, str]:
         """The same by look-ups: what each temporary table holds, in the order in which they are made.
 
-        If no entry is gone (by count), nobody looks for broken chains: `no_broken` instead of `BROKEN`.
+        If no entry is gone (by count), broken chains are not looked for: `no_broken` instead of `BROKEN`.
         """
         behind = f"(SELECT min(x.{_A}) FROM {self.annotations} x WHERE x.{_A} > f.{A})"
         below = f"coalesce((SELECT max(y.{_A}) FROM {self.annotations} y WHERE y.{_A} < e.{A}), {self.start})"
