@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -35,6 +37,7 @@ def test_a_view_is_made_copied_refreshed_and_dropped(command: Command, shop: str
         "key": ["id"],
         "columns": ["id", "price"],
         "regenerated": "",
+        "computed_whole": [],
     }
     target = f"sqlite:///{tmp_path}/c.db#cheap"
     assert command("replicate", shop, "cheap", target, "--json").json["rows"] == 2
@@ -43,6 +46,8 @@ def test_a_view_is_made_copied_refreshed_and_dropped(command: Command, shop: str
     assert command("replicas", shop, "--json").json["replicas"][0]["lag"] > 0
     refreshed = command("refresh", shop, "cheap", "--verify", "--json").json["copies"]["cheap"]
     assert (refreshed["method"], refreshed["messages"], refreshed["equal"]) == ("difference", 1, True)
+    assert refreshed["verification"]["rows"] == 3
+    assert "cheap: verified, 3 rows." in command("refresh", shop, "cheap", "--verify").err
     again = command("refresh", shop, "--all", "--watch", "0s", "--times", "2")
     assert again.err.count("nothing changed") == 2
     (listed,) = command("replicas", shop, "--json").json["replicas"]
@@ -53,6 +58,19 @@ def test_a_view_is_made_copied_refreshed_and_dropped(command: Command, shop: str
         store.copy("cheap").drop()
     assert command("view", "drop", shop, "cheap", "--json").json == {"dropped": "cheap"}
     assert command("view", "list", shop, "--json").json == {"views": []}
+
+
+def test_what_differs_in_a_copy_is_said(command: Command, shop: str, tmp_path: Path) -> None:
+    command("view", "create", shop, "cheap", CHEAP)
+    command("replicate", shop, "cheap", f"sqlite:///{tmp_path}/c.db#cheap")
+    with closing(sqlite3.connect(tmp_path / "c.db")) as copy:
+        copy.execute("UPDATE cheap SET price = 7 WHERE id = (SELECT min(id) FROM cheap)")
+        copy.execute("DELETE FROM cheap WHERE id = (SELECT max(id) FROM cheap)")
+        copy.commit()
+    found = command("refresh", shop, "cheap", "--verify", "--quiet")
+    assert (found.code, found.err) == (1, "cheap: of 2 rows 1 missing, 1 different. Mend it: --repair.\n")
+    mended = command("refresh", shop, "cheap", "--repair", "--verify")
+    assert (mended.code, mended.err.splitlines()[-1]) == (0, "cheap: verified, 2 rows.")
 
 
 def test_a_stored_view_is_made_read_and_refreshed(command: Command, shop: str) -> None:

@@ -11,13 +11,16 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from strandline.cli.inputs import names_of
 from strandline.cli.output import answer, complain, console, emit_json, say, span, telling
 from strandline.cli.store_access import count_of, show_rows, store_argument, tables_of, version_option
+
+if TYPE_CHECKING:
+    from strandline.replication import Verification
 
 
 @click.command()
@@ -254,13 +257,25 @@ def _refreshed(copy: Any, given: dict[str, Any]) -> dict[str, Any]:
         return {"why": explanation} if isinstance(explanation, str) else dict(explanation.to_json())
     done = copy.repair() if given["repair"] else copy.refresh(given["method"])
     record = asdict(done)
-    if given["verify"]:
-        record["equal"] = copy.verify().equal
     if not given["quiet"]:
         size = f"{_sent(done.messages, done.bytes)}, {done.seconds:.2f} s"
         as_of = "" if done.as_of is None else f"; as of {done.as_of}"
         say(f"{copy.name}: {done.method}, {size}; {done.why}{as_of}.")
+    if given["verify"]:
+        found = copy.verify()
+        record |= {"equal": found.equal, "verification": asdict(found)}
+        if not found.equal:
+            complain(f"{copy.name}: {_differences(found)}. Mend it: --repair.")
+        elif not given["quiet"]:
+            say(f"{copy.name}: verified, {count_of(found.rows, 'row')}.")
     return record
+
+
+def _differences(found: Verification) -> str:
+    """How a copy differs from what it should hold."""
+    counts = {"missing": found.missing, "too many": found.extra, "different": found.different}
+    rows = ", ".join(f"{count:,} {how}" for how, count in counts.items() if count)
+    return "; ".join([*([f"of {count_of(found.rows, 'row')} {rows}"] if rows else []), *found.damaged])
 
 
 def _seconds(text: str) -> float:
