@@ -192,7 +192,8 @@ class View(ArrowRows):
     def to_spark(self, *, at: Any = None, by: str = "kernels", session: SparkSession | None = None) -> DataFrame:
         """Its rows as a Spark DataFrame, in Spark's types.
 
-        `kernels` compute them as everywhere else, in Spark tasks; `sql` hands the query to Spark SQL, lazily.
+        `kernels` compute them as everywhere else, in Spark tasks; `sql` hands the query to Spark SQL, lazily, to which
+        some words mean other things than to DuckDB.
         """
         if by not in ("kernels", "sql"):
             raise InputError(f"{by!r} computes nothing", doing=f"reading {self.name!r}", hint="Say kernels or sql")

@@ -266,7 +266,8 @@ class PostgresTable(BaseTable):
             "coalesce(nullif(a.application_name, ''), 'no name'), a.state) ELSE "
             "format('the prepared transaction %L of %s, until COMMIT or ROLLBACK PREPARED', p.gid, p.owner) END "
             "FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid "
-            "LEFT JOIN pg_prepared_xacts p ON l.pid IS NULL AND l.virtualtransaction = '-1/' || p.transaction "
+            "LEFT JOIN pg_locks x ON l.pid IS NULL AND x.virtualtransaction = l.virtualtransaction AND x.pid IS NULL "
+            "AND x.locktype = 'transactionid' LEFT JOIN pg_prepared_xacts p ON p.transaction = x.transactionid "
             "WHERE l.relation = to_regclass(?) AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid() "
             "AND l.mode NOT IN ('AccessShareLock', 'RowShareLock') LIMIT 5",
             [self.sql],
