@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.replication.servers import Postgres, _server
 from tests.views.histories import TINY, Relations, multiset, perform, relations, transactions, views
+from tests.views.nested_queries import nested_queries
 
 from strandline.replication.definition import COUNT
 from strandline.replication.targets.target import open_target
@@ -67,13 +68,17 @@ def held(url: str, names: list[str]) -> Counter[tuple[Any, ...]]:
         return found
 
 
-@settings(max_examples=examples(6))
+@pytest.mark.parametrize("drawn", [views, nested_queries])
+@settings(max_examples=examples(4))
 @given(st.data())
-def test_after_each_refresh_every_kind_of_copy_equals_the_query(targets: Targets, data: st.DataObject) -> None:
+def test_after_each_refresh_every_kind_of_copy_equals_the_query(
+    targets: Targets, drawn: Callable[[Relations], st.SearchStrategy[str]], data: st.DataObject
+) -> None:
     known: Relations = data.draw(relations(most=4))
     with create_on(MemoryStorage(), limits=TINY) as store:
         known.create(store)
-        sql = data.draw(views(known, most=4))
+        sql = data.draw(drawn(known))
+        known.create_views(store)
         maintain = data.draw(st.sampled_from(["eager", "deferred"]))
         note(f"{maintain}: {sql}")
         view = store.view("v", sql, maintain=maintain)
