@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -75,6 +78,44 @@ def test_a_folder_that_fails_leaves_no_trace(tmp_path: Path) -> None:
         Path(folder, "part").write_bytes(b"1")
         raise Trouble
     assert os.listdir(tmp_path) == []
+
+
+def killed(folder: Path, writing: str) -> None:
+    """A process that is killed while it writes."""
+    code = f"""
+import os, signal
+from strandline.storage import building, replacing
+with {writing} as it:
+    (open(it + "/part", "wb") if isinstance(it, str) else it).write(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], cwd=folder, check=False)
+    assert ran.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(("kind", "write"), [("replacing", replacing), ("building", building)])
+def test_what_a_killed_writer_left_goes_with_the_next_writer_of_the_same_name(
+    tmp_path: Path, kind: str, write: Any
+) -> None:
+    killed(tmp_path, f"{kind}('a')")
+    assert len(os.listdir(tmp_path)) == 1
+    others = {".a.12345678.part.old", ".a.1234.part", ".b.12345678.part", "a.tmp", "b.0123456789ab.tmp"}
+    for name in others:
+        (tmp_path / name).touch()
+    with write(tmp_path / "a"):
+        pass
+    assert set(os.listdir(tmp_path)) == {"a", *others}
+
+
+@pytest.mark.parametrize("write", [replacing, building])
+def test_what_a_live_writer_has_is_left_to_it(tmp_path: Path, write: Any) -> None:
+    with suppress(Trouble), write(tmp_path / "a"):
+        before = set(os.listdir(tmp_path))
+        with write(tmp_path / "a"):
+            assert before < set(os.listdir(tmp_path))
+        assert before < set(os.listdir(tmp_path))
+        raise Trouble
+    assert os.listdir(tmp_path) == ["a"]
 
 
 def test_all_of_a_large_piece_is_written(tmp_path: Path) -> None:

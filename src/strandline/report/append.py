@@ -12,7 +12,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,7 +49,6 @@ def append_changes(
     file = Path(os.path.realpath(path))
     file.parent.mkdir(parents=True, exist_ok=True)
     with locked(file.with_name(f".{file.name}.lock"), wait=True, limit=LONGEST_WAIT):
-        _remove_leftovers(file)
         first = next(new)
         schema = _united(file, first.schema, _names(changes.header, layout), doing)
         try:
@@ -150,10 +148,3 @@ def _shaped(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         if field.name not in rows.column_names:
             rows = rows.append_column(field, pa.nulls(len(rows), field.type))
     return cast_rows(rows, schema)
-
-
-def _remove_leftovers(file: Path) -> None:
-    """Removes what appends that were killed left beside the file; others that append now wait for our lock."""
-    for entry in os.listdir(file.parent):
-        if re.fullmatch(rf"\.{re.escape(file.name)}\.[0-9a-f]{{8}}\.part", entry):
-            file.with_name(entry).unlink(missing_ok=True)

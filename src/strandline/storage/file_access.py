@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from strandline.errors import FormatError, NotFound
-from strandline.storage.durable_file import replacing
+from strandline.storage.durable_file import making, replacing
 from strandline.storage.object_file import (
     delete_objects,
     is_object_url,
@@ -71,8 +71,9 @@ def write_file(path: str, content: bytes) -> None:
 
 
 def copy_file(source: str, target: str) -> None:
-    """Copies a file; the copy is there whole and durable, or not at all."""
-    with open_version(source)[0] as read, replacing(target) as written:
+    """Copies a file; the copy is there whole and durable, or not at all. It is one of many in a folder."""
+    fresh = replacing(target) if is_object_url(target) else making(Path(target))
+    with open_version(source)[0] as read, fresh as written:
         shutil.copyfileobj(read, written, 1 << 20)
 
 

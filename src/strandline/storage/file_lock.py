@@ -16,7 +16,7 @@ import socket
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from strandline.errors import StorageBusy, StorageError
 
@@ -77,6 +77,34 @@ def still_locked(descriptor: int, path: StrPath) -> bool:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
         return False
+
+
+def hold_new(descriptor: int, path: StrPath) -> bool:
+    """Locks a file or a folder that was just made, for as long as the descriptor is open, where the file system has
+    locks; false when somebody took it for abandoned before.
+    """
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return still_locked(descriptor, path)
+
+
+@contextmanager
+def abandoned(path: StrPath) -> Iterator[bool]:
+    """Whether nobody has locked a file or a folder; then nobody does inside. False where that can't be known."""
+    try:
+        descriptor = os.open(path, (os.O_RDONLY if os.path.isdir(path) else os.O_RDWR) | os.O_NOFOLLOW)
+    except OSError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield still_locked(descriptor, path)
+    finally:
+        os.close(descriptor)
 
 
 def holder_of(path: StrPath) -> str:
