@@ -49,6 +49,15 @@ def test_what_a_view_stands_on_is_not_taken_away(what: str) -> None:
         assert store.view("upper").to_arrow().to_pylist() == [{"k": 1, "more": 6}]
 
 
+def test_a_stored_view_that_loses_a_column_is_named_and_no_table_of_our_own() -> None:
+    with create_on(MemoryStorage()) as store:
+        shop(store)
+        store.view("kept", "select x, count(*) as n from t group by x", stored=True)
+        store.view("above", "select n from kept")
+        with pytest.raises(InUse, match=r"^changing kept: view 'above' could not be read any more"):
+            store.view("kept", "select x from t group by x", stored=True)
+
+
 def test_what_no_view_reads_may_change_and_a_view_goes_with_what_it_stands_on() -> None:
     with create_on(MemoryStorage()) as store:
         shop(store)

@@ -58,11 +58,11 @@ def check_dependents(edit: StateEdit, cache: PageCache) -> None:
         return
     rest = f"; views that it would concern, too: {', '.join(lost[1:])}" if lost[1:] else ""
     dropped = any(table.dropped and not is_of_what_ifs(table.name) for table in edit.domains.values())
-    changed = ["what-ifs" if is_of_what_ifs(name) else name for name in sorted(described)]
+    changed = ["what-ifs" if is_of_what_ifs(name) else name for name in sorted(described) if name != VIEWS]
     cascade = "; cascade=True (--cascade) drops the views, too" if dropped else ""
     raise InUse(
         f"view {lost[0]!r} {reasons[lost[0]]}{rest}",
-        doing=f"changing {', '.join(dict.fromkeys(changed))}" if described != [VIEWS] else "defining a view",
+        doing=f"changing {', '.join(dict.fromkeys(changed))}" if changed else "defining a view",
         hint=f"Drop view {lost[0]!r} first, or give it another text{cascade}",
     )
 
