@@ -22,7 +22,8 @@ strandline --help · strandline COMMAND --help · strandline --version
 | 0 | done; where a command compares: nothing differs |
 | 1 | rows or columns differ (`diff`, `changes`, `net`, `whatif changes`), or what a command's help says: damage, … |
 | 2 | trouble: nothing was answered, and one paragraph on standard error says why and what to do |
-| 130, 141 | stopped by Ctrl-C; who read the output has gone, as `head` does |
+| 130, 143, 129 | stopped by Ctrl-C, by SIGTERM (`timeout`, systemd, …), by SIGHUP; what was begun is cleaned up |
+| 141 | who read the output has gone, as `head` does |
 
 Results go to standard output, words about them and progress to standard error. With `--json` standard output holds
 exactly one JSON object, also when something went wrong: then it has `error` (the kind), `why`, and where they are known

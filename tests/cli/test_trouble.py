@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -179,3 +180,44 @@ main()
 """
     ran = subprocess.run([sys.executable, "-c", code, "tables", "shop", "--json"], capture_output=True, text=True)
     assert (ran.returncode, ran.stderr.strip(), json.loads(ran.stdout)["error"]) == (130, "Stopped.", "Cancelled")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_stops_a_command_that_cleans_up_and_tells_it(tmp_path: Path, number: int, code: int) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    (scratch := tmp_path / "scratch").mkdir()
+    arguments = [sys.executable, "-m", "strandline.cli", "diff", "-", "a.csv", "-k", "id", "--json"]
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(arguments, cwd=tmp_path, env={**os.environ, "TMPDIR": str(scratch)}, **pipes) as running:
+        assert running.stdin is not None
+        running.stdin.write(b"id\n" + b"1\n" * 1_000_000)  # more than a pipe holds: it is being read
+        assert os.listdir(scratch)
+        running.send_signal(number)
+        out, err = running.communicate()
+    assert (running.returncode, err.decode().strip(), json.loads(out)["error"]) == (code, "Stopped.", "Cancelled")
+    assert os.listdir(scratch) == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_in_the_last_moments_of_a_command_shows_no_trace(
+    command: Command, tmp_path: Path, number: int, code: int
+) -> None:
+    extracts()
+    (tmp_path / "scratch").mkdir()
+    program = f"""
+import os, shutil
+remove = shutil.rmtree
+
+def removing(path, **options):
+    os.kill(os.getpid(), {int(number)})
+    remove(path, **options)
+
+shutil.rmtree = removing
+from strandline.cli import main
+main()
+"""
+    arguments = [sys.executable, "-c", program, "diff", "monday.parquet", "tuesday.parquet", "-k", "id"]
+    env = {**os.environ, "TMPDIR": str(tmp_path / "scratch")}
+    ran = subprocess.run(arguments, capture_output=True, text=True, env=env)
+    assert (ran.returncode, ran.stderr.replace("Stopped.", "").strip()) == (code, "")
+    assert os.listdir(tmp_path / "scratch") == []

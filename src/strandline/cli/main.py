@@ -1,6 +1,7 @@
 """`strandline`: finds the command, runs it, and turns errors into one readable paragraph; and `strandline completion`.
 
-Exit codes: 0 fine, 1 differences or a check that failed, 2 trouble, 130 Ctrl-C, 141 a reader that has gone. With
+Exit codes: 0 fine, 1 differences or a check that failed, 2 trouble, 130 Ctrl-C (143 SIGTERM, 129 SIGHUP), 141 a reader
+that has gone. With
 `--json` a failure is a JSON object on standard output too, so that a program that reads it always finds one. Help and
 completion load neither Arrow nor Spark.
 """
@@ -17,6 +18,7 @@ import click
 
 from strandline._version import __version__
 from strandline.cli.output import complain, emit_json, log_to_stderr, telling
+from strandline.cli.stop_signals import StopSignals
 from strandline.engine import set_quiet
 from strandline.errors import Cancelled, StrandlineError, did_you_mean
 
@@ -96,16 +98,32 @@ def cli(verbose: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The entry point: runs a command and exits with its code."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    """The entry point: runs a command and exits with its code. Without arguments it is the process's own command."""
+    signals = StopSignals()
+    if arguments is None:
+        signals.taken()
+    try:
+        code = _run(list(sys.argv[1:] if arguments is None else arguments), signals)
+    except KeyboardInterrupt:  # another one, while the first was told
+        code = CANCELLED
+    finally:
+        signals.ended()
+    _leave_unwritten()
+    sys.exit(signals.code(code))
+
+
+def _run(arguments: list[str], signals: StopSignals) -> int:
+    """Runs a command, tells its trouble, and gives its code."""
     wants_json = "--json" in arguments
     _open_closed_streams()
     try:
         code = cli.main(arguments, prog_name="strandline", standalone_mode=False, obj=tuple(arguments))
+        signals.ended()
         sys.stdout.flush()
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except (click.Abort, KeyboardInterrupt, Cancelled):
+        signals.ended()
         _report_trouble({"error": "Cancelled", "why": "stopped by the user"}, "Stopped.", as_json=wants_json)
         code = CANCELLED
     except click.ClickException as error:
@@ -128,8 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         record = {"error": "InternalError", "why": f"{type(error).__name__}: {error}"}
         code = _report_trouble(record, f"strandline: {_internal_error(error)}", as_json=wants_json)
-    _leave_unwritten()
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
 
 
 def _open_closed_streams() -> None:

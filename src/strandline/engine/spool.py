@@ -22,7 +22,7 @@ from contextlib import suppress
 
 from strandline.engine.object_spool import remove_run
 from strandline.errors import InputError
-from strandline.storage import Closeable
+from strandline.storage import Closeable, interrupts_later
 
 SPOOL_VARIABLE = "STRANDLINE_SPOOL"
 
@@ -65,9 +65,10 @@ def _has_ended(process: int) -> bool:
 
 
 def _remove(path: str, runs: list[str]) -> None:
-    shutil.rmtree(path, ignore_errors=True)
-    for run in runs:
-        remove_run(run)
+    with interrupts_later():
+        shutil.rmtree(path, ignore_errors=True)
+        for run in runs:
+            remove_run(run)
 
 
 _live: weakref.WeakSet[Spool] = weakref.WeakSet()

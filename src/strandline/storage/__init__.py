@@ -44,5 +44,14 @@ from strandline.storage.object_file import is_object_url, list_objects, object_v
 from strandline.storage.object_store import ObjectStorage
 from strandline.storage.retry import completed, put_new, put_over, retried, swap_if_first
 from strandline.storage.seam import Closeable, Storage, Stored, Token, auditing, checked_name, is_stored
-from strandline.storage.threads import Mutex, Wakeup, Workers, cached_property, handed_over, import_whole, together
+from strandline.storage.threads import (
+    Mutex,
+    Wakeup,
+    Workers,
+    cached_property,
+    handed_over,
+    import_whole,
+    interrupts_later,
+    together,
+)
 from strandline.storage.url import open_storage

@@ -12,6 +12,7 @@ import _thread
 import importlib
 import os
 import queue
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -268,6 +269,37 @@ def handed_over(work: Callable[[], _Result], stop: Callable[[], object] | None =
         while stop is not None and not task.call_off() and not task.ended(STOP_AGAIN):
             stop()
         raise
+
+
+@contextmanager
+def interrupts_later() -> Iterator[None]:
+    """An interrupt that comes inside is made soon after. Python swallows one that falls into what it calls for an
+    object that goes: that is left half done, with a stack trace on standard error.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    try:
+        for number in handlers:
+            signal.signal(number, lambda number, _: came.append(number))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for last in came[-1:]:
+            _interrupt_soon(last, handlers[signal.Signals(last)])
+
+
+def _interrupt_soon(number: int, handler: Any) -> None:
+    """The handler knows at once; what it raises is raised when the caller has gone on."""
+    try:
+        handler(number, None)
+    except KeyboardInterrupt:
+        with suppress(RuntimeError):  # the interpreter ends
+            _thread.start_new_thread(signal.raise_signal, (number,))
 
 
 _whole: set[str] = set()
