@@ -288,3 +288,24 @@ def test_a_branch_without_a_name_is_temporary_until_it_is_kept() -> None:
         assert store.version("late").table("t").count() == 11
         store.drop_branch("late")
         assert store.drop_snapshot("monday") > 0
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
+def test_the_ends_of_time_are_moments_like_others(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        with shop() as store:
+            orders = store.create_table("orders", numbered(3), key="id")
+            idea = orders.what_if("idea")
+            idea.delete(where="id = 1")
+            assert len(orders.to_arrow(at=dt.datetime.max)) == 3
+            assert len(store.query("SELECT * FROM orders", at=dt.datetime.max)) == 3
+            assert len(idea.to_arrow(as_of=dt.datetime.max)) == 2
+            assert len(idea.to_arrow(as_of=dt.datetime.min)) == 3
+            with pytest.raises(NotFound, match="does not reach back so far"):
+                orders.to_arrow(at=dt.datetime.min)
+            assert idea.purge(before=dt.datetime.min) == 0
+    finally:
+        monkeypatch.undo()
+        time.tzset()

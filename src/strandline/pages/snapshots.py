@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from strandline.errors import InputError, InUse, NotFound, SnapshotExpired
+from strandline.local_time import seconds_of
 from strandline.pages.format import ChunkedList, Freed, ObjectWriter, Pointer, SnapshotRecord, Visits, snapshot_to_json
 from strandline.pages.ids import CommitNumber, TableId, is_own_name
 from strandline.pages.process_registry import ProcessRegistry, read_registry, seen_by
@@ -334,7 +335,7 @@ def state_at(version: Version, at: object) -> PageSnapshot:
     if isinstance(at, SnapshotRecord):
         return _open_same(version, at)
     if isinstance(at, dt.datetime):
-        return version.at(at.timestamp())
+        return version.at(seconds_of(at))
     if isinstance(at, (str, int)) and not isinstance(at, bool):
         return version.at(at)
     raise InputError(

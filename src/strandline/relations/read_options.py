@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from strandline.errors import InputError
+from strandline.local_time import with_zone
 
 _NAMES = {
     "text": pa.string(),
@@ -84,7 +85,7 @@ class ReadOptions:
                 doing="reading options",
                 hint="Give a number, or a time such as 2030-01-31T12:00",
             ) from None
-        return when.astimezone() if when.tzinfo is None else when
+        return with_zone(when)
 
     def arrow_types(self) -> dict[str, pa.DataType]:
         return {column: arrow_type(name) for column, name in self.types.items()}
