@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 import threading
 from collections.abc import Mapping
@@ -335,3 +336,71 @@ def test_a_process_that_restores_into_a_living_store_shows_that_it_lives(how: An
     restore(target, into, **how)
     assert Watched.beating
     assert all(Watched.beating)
+
+
+def test_tables_come_back_under_names_that_no_what_if_and_no_view_has() -> None:
+    target, storage = MemoryStorage(), MemoryStorage()
+    with create_on(storage) as store:
+        store.create_table("orders", numbered(3), key="id")
+        store.create_table("staff", numbered(2), key="id")
+        store.table("orders").what_if("idea").delete(where="id = 1")
+        store.view("few", "SELECT id FROM orders WHERE id < 2")
+        dump(store, target)
+        for name, what in (("idea", "what-if"), ("few", "view"), ("orders", "table")):
+            with pytest.raises(AlreadyExists, match=f"there is a {what} {name} already.*staff={name}_restored"):
+                restore(target, storage, tables={"staff": name})
+        for hidden in ("_what_ifs", "_views", "_what_if.idea"):
+            with pytest.raises(NotFound, match=rf"the dump has no table {hidden}.*Tables: orders, staff"):
+                restore(target, storage, tables={hidden: "mine"})
+        store.what_if("idea").drop()
+        restore(target, storage, tables={"staff": "idea"})
+        assert rows(store, "idea") == rows(store, "staff")
+        assert store.check().ok
+
+
+def test_the_last_dump_with_the_version_is_restored_and_main_is_the_default() -> None:
+    target, storage = MemoryStorage(), MemoryStorage()
+    with create_on(storage) as store:
+        store.create_table("orders", numbered(10), key="id")
+        idea = store.branch("idea")
+        idea.table("orders").delete(where="id > 4")
+        whole = dump(store, target)
+        alone = dump(store, target, version="idea")
+        assert restore(target, MemoryStorage()).dump == whole.id
+        assert restore(target, MemoryStorage(), version="idea").dump == alone.id
+        assert restore(target, MemoryStorage(), at=alone.id).notice == "This is version idea alone, as main."
+        assert restore(target, storage, tables={"orders": "again"}).dump == whole.id
+        assert restore(target, storage, branch="monday").dump == whole.id
+        assert restore(target, storage, branch="tuesday", version="main").dump == whole.id
+        assert restore(target, storage, branch="wednesday", version="idea").dump == alone.id
+        assert [store.version(name).table("orders").count() for name in ("monday", "tuesday", "wednesday")] == [
+            10,
+            10,
+            5,
+        ]
+        assert store.table("again").count() == 10
+        few = dump(store, target, tables=["again"])
+        assert restore(target, storage, tables={"orders": "more"}).dump == whole.id
+        assert restore(target, storage, tables={"again": "last"}).dump == few.id
+        with pytest.raises(InputError, match="holds again only"):
+            restore(target, storage, branch="thursday")
+        with pytest.raises(NotFound, match=r"no version none in any dump.*idea, main"):
+            restore(target, MemoryStorage(), version="none")
+        other = MemoryStorage()
+        dump(store, other, version="idea")
+        assert restore(other, MemoryStorage()).notice == "This is version idea alone, as main."
+        for what in ({"branch": "friday"}, {"tables": ["orders"]}):
+            with pytest.raises(NotFound, match=r"no version main in any dump.*Versions: idea"):
+                restore(other, storage, **what)
+
+
+def test_a_time_at_the_ends_of_the_calendar_finds_the_last_dump_or_none() -> None:
+    target = MemoryStorage()
+    with shop() as store:
+        made = dump(store, target)
+    assert restore(target, MemoryStorage(), at=dt.datetime.max).dump == made.id
+    with pytest.raises(NotFound, match="no dump was taken by"):
+        restore(target, MemoryStorage(), at=dt.datetime.min)
+    for wrong in (3, True, dt.date(2030, 1, 31), b"x"):
+        with pytest.raises(InputError, match=r"is no dump.*Give a dump's id, or a datetime"):
+            restore(target, MemoryStorage(), at=wrong)  # type: ignore[arg-type]

@@ -250,6 +250,8 @@ def restore(
     place = f"{', '.join(done.tables)} in {path}" if done.tables else path
     place += f", branch {branch}" if branch else ""
     say(f"{place}: as of {local_time(done.taken)}, from {' → '.join(done.chain)}.")
+    if done.notice:
+        say(done.notice)
     say(f"{count_of(done.pages, 'page')}, {byte_count(done.bytes)}, every checksum verified, in {done.seconds:.1f} s.")
     return 0
 

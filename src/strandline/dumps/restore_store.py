@@ -11,18 +11,20 @@ import datetime as dt
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from strandline.dumps.catalog import DumpCatalog, DumpEntry, require_catalog
 from strandline.dumps.chain import DumpChain, open_chain
-from strandline.dumps.manifest import Pack
+from strandline.dumps.manifest import DumpScope, Pack
 from strandline.dumps.packs import CopyOptions, extract_packs
 from strandline.dumps.rebuild import RebuiltStore, StoreIdentity, rebuild_store
 from strandline.dumps.target import Target
 from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, StorageError
+from strandline.local_time import seconds_of
 from strandline.pages import (
+    MAIN,
     MASTER,
     PROCESSES,
     RESTORING,
@@ -44,7 +46,10 @@ RestorePoint = str | dt.datetime | None
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was restored: from which dumps, oldest first, with how many pages and bytes."""
+    """What was restored: from which dumps, oldest first, with how many pages and bytes.
+
+    `notice` says what is less than a whole store: one version alone.
+    """
 
     dump: str
     taken: float
@@ -53,11 +58,15 @@ class Restored:
     bytes: int
     seconds: float
     tables: tuple[str, ...] = ()
+    notice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
-    """What to restore. `at` is a dump's id, or a time: then the last dump that was taken by then; None for the last."""
+    """What to restore. `at` is a dump's id, or a time: then the last dump that was taken by then; None for the last.
+
+    Where `at` names no dump, only dumps with the version count, `main` unless `version` says otherwise.
+    """
 
     at: RestorePoint = None
     version: str | None = None
@@ -66,40 +75,94 @@ class RestoreRequest:
 
 
 def find_dump(catalog: DumpCatalog, at: RestorePoint) -> DumpEntry:
-    """The dump that `at` means."""
-    dumps = catalog.complete()
-    if isinstance(at, dt.datetime):
-        matching = [entry for entry in dumps if entry.taken <= at.timestamp()]
+    """The dump that `at` means, whatever it holds."""
+    return _meant_dumps(catalog, at)[-1]
+
+
+def _meant_dumps(catalog: DumpCatalog, at: RestorePoint) -> list[DumpEntry]:
+    """The dump that `at` names, or those that were taken by then."""
+    dumps, doing = catalog.complete(), "looking for a dump"
+    if at is None:
+        matching, why = dumps, "there is no complete dump"
+    elif isinstance(at, dt.datetime):
+        matching = [entry for entry in dumps if entry.taken <= seconds_of(at)]
         why = f"no dump was taken by {at:%Y-%m-%d %H:%M:%S}"
-    elif at is not None:
+    elif isinstance(at, str):
         matching = [entry for entry in dumps if entry.id == at] or [e for e in dumps if e.id.startswith(at)]
         why = f"there is no dump {at}"
         if len(matching) > 1:
-            raise InputError(f"{at} may be {' or '.join(e.id for e in matching)}", doing="looking for a dump")
+            raise InputError(f"{at} may be {' or '.join(e.id for e in matching)}", doing=doing)
     else:
-        matching, why = dumps, "there is no complete dump"
+        raise InputError(f"{at!r} is no dump", doing=doing, hint="Give a dump's id, or a datetime")
     if not matching:
         have = ", ".join(entry.id for entry in dumps[-5:]) or "none"
-        hint = f"Give a time, or a dump's id. The last dumps: {have}"
-        raise NotFound(why, doing="looking for a dump", hint=hint)
-    return matching[-1]
+        raise NotFound(why, doing=doing, hint=f"Give a time, or a dump's id. The last dumps: {have}")
+    return matching
+
+
+def _find_restorable(
+    target: Target, catalog: DumpCatalog, request: RestoreRequest, tables: Collection[str] | None, *, alone: bool
+) -> DumpEntry:
+    """The dump that `at` names, else the last by then that has the version, with these tables if some are chosen.
+
+    Where no version is asked for and no dump has `main`, the last dump of another one, if that may stand `alone`.
+    """
+    meant = _meant_dumps(catalog, request.at)
+    if isinstance(request.at, str):
+        return meant[-1]
+    wanted = request.version or MAIN
+    of_version = [entry for entry in meant if entry.scope.version in (None, wanted)]
+    for entry in reversed(of_version):
+        held = entry.scope.tables
+        if (held is None or tables is None or set(tables) <= set(held)) and _has_version(
+            target, catalog, entry, wanted
+        ):
+            return entry
+    # None has all of it: the error is of the last one that may have some, or says which versions there are.
+    for entry in reversed(of_version):
+        if _has_version(target, catalog, entry, wanted):
+            return entry
+    if request.version is None and alone:
+        return meant[-1]
+    others = sorted({entry.scope.version for entry in meant if entry.scope.version is not None} - {wanted})
+    whole = next((entry for entry in reversed(meant) if entry.scope == DumpScope()), None)
+    others += [one.name for one in target.manifest(whole).versions if one.name not in others] if whole else []
+    raise NotFound(
+        f"there is no version {wanted} in any dump", doing="looking for a dump", hint=f"Versions: {', '.join(others)}"
+    )
+
+
+def _has_version(target: Target, catalog: DumpCatalog, entry: DumpEntry, version: str) -> bool:
+    if entry.scope.version == version or (entry.scope.version is None and version == MAIN):
+        return True
+    if entry.scope.tables is not None:
+        return False
+    try:
+        return target.manifest(entry).version(version) is not None
+    except Damaged as error:
+        raise with_last_good(target, catalog, entry, error) from error
 
 
 def restore_store(target: Target, into: Storage, request: RestoreRequest) -> Restored:
     """A new store with all versions and permanent snapshots of a dump, or with one version as its `main`."""
     started = time.monotonic()
-    with chosen_chain(target, request.at) as chain:
-        _check_request(target, chain, request)
+    with chosen_chain(target, request, alone=True) as chain:
+        refuse_choice_of_tables(target, chain)
+        _check_version(chain, request)
         rebuilt = _restore(target, chain, into, request)
-    return restored_from(chain, len(rebuilt.pages), rebuilt.size(), started)
+    done = restored_from(chain, len(rebuilt.pages), rebuilt.size(), started)
+    alone = request.version or chain.last.scope.version
+    return replace(done, notice=f"This is version {alone} alone, as main.") if alone is not None else done
 
 
 @contextmanager
-def chosen_chain(target: Target, at: RestorePoint) -> Iterator[DumpChain]:
-    """The chain of dumps that `at` means. An error about damage inside names the last whole dump."""
+def chosen_chain(
+    target: Target, request: RestoreRequest, tables: Collection[str] | None = None, *, alone: bool = False
+) -> Iterator[DumpChain]:
+    """The chain of the dump to restore from. An error about damage inside names the last whole dump."""
     catalog = require_catalog(target.storage)
     target.check_key(catalog)
-    entry = find_dump(catalog, at)
+    entry = _find_restorable(target, catalog, request, tables, alone=alone)
     try:
         yield open_chain(target, catalog, entry)
     except Damaged as error:
@@ -189,14 +252,20 @@ def _refuse_occupied(into: Storage, doing: str) -> None:
         raise AlreadyExists(f"something else is there ({other})", doing=doing, hint="Restore to an empty place")
 
 
-def _check_request(target: Target, chain: DumpChain, request: RestoreRequest) -> None:
-    scope, doing = chain.last.scope, f"restoring dump {chain.last.id}"
+def refuse_choice_of_tables(target: Target, chain: DumpChain) -> None:
+    """Refuse to take a dump of some tables for all tables."""
+    scope = chain.last.scope
     if scope.tables is not None:
         whole = [one for one in require_catalog(target.storage).complete() if one.scope.tables is None]
         hint = f"; the last dump that is no choice of tables is {whole[-1].id}" if whole else ""
+        doing = f"restoring dump {chain.last.id}"
         raise InputError(f"the dump holds {scope} only", doing=doing, hint=f"Choose tables to restore{hint}")
+
+
+def _check_version(chain: DumpChain, request: RestoreRequest) -> None:
     if request.version is not None and chain.last.version(request.version) is None:
         have = ", ".join(version.name for version in chain.last.versions)
+        doing = f"restoring dump {chain.last.id}"
         raise NotFound(f"the dump has no version {request.version}", doing=doing, hint=f"Versions: {have}")
 
 

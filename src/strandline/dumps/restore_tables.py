@@ -21,6 +21,7 @@ from strandline.dumps.restore_store import (
     name_store,
     new_identity,
     publish_store,
+    refuse_choice_of_tables,
     restored_from,
 )
 from strandline.dumps.synthesize import PageReader
@@ -48,7 +49,7 @@ from strandline.pages import (
     unseal,
 )
 from strandline.storage import Storage, Stored, Token, is_stored
-from strandline.tables import Expected, Footprint, PageCache, TableInstaller, TableValidator
+from strandline.tables import Expected, PageCache, TableInstaller, TableTransaction, TableValidator
 
 _Write = Callable[[bytes, int], PageRef]
 Names = Sequence[str] | Mapping[str, str]
@@ -60,7 +61,7 @@ UNPUBLISHED_MASTER = "MASTER.restoring"
 def restore_tables(target: Target, into: Storage, request: RestoreRequest, names: Names) -> Restored:
     """Tables of a dump's version (`main` unless the request names one) into a store; a new one when there is none."""
     started = time.monotonic()
-    with chosen_chain(target, request.at) as chain:
+    with chosen_chain(target, request, list(names)) as chain:
         tables = _choose_tables(target, chain, into, request, names)
         if is_store(into):
             with _open_store(into) as store:
@@ -77,7 +78,8 @@ def restore_branch(target: Target, into: Storage, request: RestoreRequest, name:
     refuse_own_name(name, doing)
     if not is_store(into):
         raise NotFound(f"there is no whole store at {into.url}", doing=doing, hint="Restore a whole store there first")
-    with chosen_chain(target, request.at) as chain:
+    with chosen_chain(target, request) as chain:
+        refuse_choice_of_tables(target, chain)
         tables = _choose_tables(target, chain, into, request, None)
         with _open_store(into) as store:
             _commit_as_branch(store, tables, name)
@@ -130,8 +132,7 @@ class _DumpedTables:
         self._key = self._state(request)
         dumped = self._dumped_tables()
         if names is None:
-            # What-ifs and views refer to the store that they were made in.
-            names = [name for name in dumped if not is_own_name(name)]
+            names = list(dumped)
         elif not names or (isinstance(names, Mapping) and len(set(names.values())) < len(names)):
             raise InputError("no table is chosen, or two get one name", doing="restoring tables")
         self.names = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
@@ -144,18 +145,12 @@ class _DumpedTables:
     def commit(self, version: Version, *, alone: bool = False) -> None:
         """Add all tables in one transaction; `alone`, in the place of those that are there."""
         view = version.refresh()
-        there = {entry.name: entry.domain for entry in view.domains()}
-        for name in self.names.values():
-            if name in there and not alone:
-                raise AlreadyExists(
-                    f"there is a table {name} already",
-                    doing="restoring tables",
-                    hint=f"Restore it under another name, such as {name}={name}_restored",
-                )
         with version.begin(self.message) as transaction:
-            for name, domain in there.items() if alone else ():
-                transaction.drop_domain(domain, name)
-            transaction.footprint = Footprint(absent=set() if alone else set(self.names.values()))
+            if alone:
+                for entry in view.domains():
+                    transaction.drop_domain(entry.domain, entry.name)
+            else:
+                self._claim_names(TableTransaction(transaction, PageCache()))
             for name, header in self._headers.items():
                 record: str = self._unsealed("record", header.record)
                 domain = transaction.create_domain(self.names[name], record.encode())
@@ -165,6 +160,15 @@ class _DumpedTables:
                     draft = Draft(base, overlay, entry.rows, entry.least, entry.greatest, entry.note)
                     transaction.add_page(domain, draft, separator)
                 transaction.change(domain, Expected(0, header.sequence))
+
+    def _claim_names(self, transaction: TableTransaction) -> None:
+        for old, name in self.names.items():
+            if taken := transaction.claim(name):
+                raise AlreadyExists(
+                    f"there is a {taken} {name} already",
+                    doing="restoring tables",
+                    hint=f"Restore it under another name, such as {old}={name}_restored",
+                )
 
     def bytes_planned(self) -> int:
         """How many bytes the pages take."""
@@ -212,9 +216,11 @@ class _DumpedTables:
         return version.current
 
     def _dumped_tables(self) -> dict[str, TableEntry]:
+        """The users' tables. What-ifs and views refer to the store that they were made in."""
         held = self._chain.last.states[self._key]
         headers = self._chain.headers_since(self._key, NEVER).values()
-        return {h.name: h for h in headers if h.record is not None and holds_table(held, h.domain)}
+        there = (header for header in headers if header.record is not None and holds_table(held, header.domain))
+        return {header.name: header for header in there if not is_own_name(header.name)}
 
     def _find(self, dumped: Mapping[str, TableEntry]) -> dict[str, TableEntry]:
         missing = [name for name in self.names if name not in dumped]
@@ -222,7 +228,7 @@ class _DumpedTables:
             raise NotFound(
                 f"the dump has no table {missing[0]}",
                 doing="restoring tables",
-                hint=f"Tables: {', '.join(sorted(name for name in dumped if not is_own_name(name))) or 'none'}",
+                hint=f"Tables: {', '.join(sorted(dumped)) or 'none'}",
             )
         return {name: dumped[name] for name in self.names}
 

@@ -117,7 +117,7 @@ class TableTransaction:
         return self._create(name, self._large.source(data), key, ())
 
     def _refuse_taken(self, name: str, doing: str) -> None:
-        if taken := self.taken_by(name):
+        if taken := self.claim(name):
             raise _taken_name(name, taken, doing)
 
     @_whole
@@ -158,6 +158,12 @@ class TableTransaction:
         self.reader.note_full_scan(pending)
         entry = self._inner.view().domain(pending.table_id)
         return None if entry is None else int(entry.changed)
+
+    @_whole
+    def claim(self, name: str) -> str | None:
+        """Keep a name for a table of this transaction's, where it is free; else what has it already."""
+        self._tables.claim(name)
+        return self.taken_by(name)
 
     @_whole
     def taken_by(self, name: str) -> str | None:
@@ -204,7 +210,6 @@ class TableTransaction:
         """The same of one that users can't rename."""
         refuse_own_name(new, f"renaming table {old}")
         self._tables.open(old)
-        self._tables.claim(new)
         self._refuse_taken(new, f"renaming table {old}")
         self._tables.rename(old, new)
 
