@@ -15,8 +15,8 @@ import pytest
 from tests.pages.faults import STOPS, TROUBLES, Crash, Fault, FaultyStorage
 from tests.pages.toy import Clock, all_rows, assert_sound, created, domain_of, opened, put, write
 
-from strandline.errors import AlreadyExists, NotFound, StrandlineError
-from strandline.pages import Draft, PageStore
+from strandline.errors import AlreadyExists, InUse, NotFound, StrandlineError
+from strandline.pages import Draft, PageStore, check_store
 from strandline.pages.batch_queue import PendingCommit
 from strandline.pages.format import read_master
 from strandline.pages.format.envelope import checksum
@@ -293,3 +293,20 @@ def _whole(storage: MemoryStorage) -> bool:
         opened(storage)
         return True
     return "MASTER" not in storage.objects
+
+
+def test_a_drop_of_a_version_that_stopped_is_no_damage_and_another_process_may_drop_it_again() -> None:
+    _, total = outcomes("drop version")
+    for fault in STOPS:
+        for at in range(total):
+            inner = prepare()
+            with suppress(Crash):
+                run(FaultyStorage(inner, fault, at), OPERATIONS["drop version"])
+            assert check_store(inner).findings == [], (fault, at)
+            # The process that stopped is not known to be dead.
+            with opened(inner, Clock()) as store, suppress(InUse):
+                if "idea" in store.versions():
+                    store.drop_version("idea")
+            assert check_store(inner).findings == [], (fault, at)
+            bury_and_commit(inner)
+            assert_sound(inner)

@@ -36,7 +36,8 @@ from tests.pages.toy import (
 )
 
 from strandline.errors import LockTimeout, StoreError, StrandlineError
-from strandline.pages import Environment, Mode, PageStore, TableEdit, Version, create_store
+from strandline.pages import Environment, Mode, PageStore, TableEdit, Version, check_store, create_store
+from strandline.pages.format import read_master
 from strandline.storage import MemoryStorage, Mutex
 
 INTERRUPTS = (Fault.INTERRUPT, Fault.INTERRUPT_AFTER)
@@ -432,3 +433,24 @@ def _environment() -> dict[str, str]:
     import os
 
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def test_an_interrupted_drop_of_a_version_is_no_damage_and_can_be_repeated() -> None:
+    _, total = outcomes("drop version")
+    for fault in INTERRUPTS:
+        for at in range(total):
+            faulty = FaultyStorage(prepare(), fault)
+            store = opened(faulty, Clock())
+            store.version("idea")
+            faulty.at = faulty.operations + at
+            with suppress(KeyboardInterrupt):
+                store.drop_version("idea")
+            faulty.at = -1
+            assert check_store(faulty.inner).findings == [], (fault, at)
+            if "idea" in store.versions():
+                store.drop_version("idea")
+            assert "idea" not in store.versions(), (fault, at)
+            assert not read_master(store.context.objects).master.dropping, (fault, at)
+            store.close()
+            bury_and_commit(faulty.inner)
+            assert_sound(faulty.inner)

@@ -147,8 +147,8 @@ class _DumpedTables:
         view = version.refresh()
         with version.begin(self.message) as transaction:
             if alone:
-                for entry in view.domains():
-                    transaction.drop_domain(entry.domain, entry.name)
+                for table in view.domains():
+                    transaction.drop_domain(table.domain, table.name)
             else:
                 self._claim_names(TableTransaction(transaction, PageCache()))
             for name, header in self._headers.items():

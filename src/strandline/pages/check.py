@@ -18,15 +18,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from strandline.errors import StrandlineError
+from strandline.errors import NotFound, SnapshotExpired, StrandlineError
 from strandline.pages.format import (
     Entry,
     Freed,
     Item,
+    LoadChunk,
     LogEntry,
     Master,
     NodeRef,
@@ -56,7 +57,7 @@ class VersionChain:
 
     pointer: Pointer
     states: list[SnapshotRecord]
-    """Every permanent state, the current one last."""
+    """Every permanent state, the current one last; none of a version that was dropped."""
     freed: list[Freed]
     log: list[LogEntry]
 
@@ -91,9 +92,11 @@ def scan_store(scan: StoreScan) -> None:
     """Read every pointer, and walk every tree that it names."""
     with _noting(scan.unreadable, "MASTER"):
         scan.others |= {chunk.name for chunk in scan.master.versions.chunks} | set(scan.master.retired)
-        names = scan.master.all_versions(scan.objects.chunk)
-        for name in [*names.values(), *scan.master.dropping]:
+        for name in scan.master.all_versions(scan.objects.chunk).values():
             with _noting(scan.incomplete, name):
+                _read_chain(scan, decode_pointer(name, scan.objects.storage.get(name)))
+        for name in scan.master.dropping:
+            with _noting(scan.incomplete, name), suppress(NotFound):
                 _read_chain(scan, decode_pointer(name, scan.objects.storage.get(name)))
     for chain in scan.chains.values():
         for state in chain.states:
@@ -105,9 +108,25 @@ def _read_chain(scan: StoreScan, pointer: Pointer) -> None:
     with _noting(scan.unreadable, pointer.object):
         for entries in (pointer.snapshots, pointer.freed, pointer.log):
             scan.others |= {chunk.name for chunk in entries.chunks}
+        if pointer.dropped:
+            scan.chains[pointer.object] = _dropped_chain(pointer, load)
+            return
         current = SnapshotRecord(pointer.commit, "", pointer.root, 0.0)
         states = [*pointer.chain(load), current]
         scan.chains[pointer.object] = VersionChain(pointer, states, pointer.all_freed(load), pointer.all_log(load))
+
+
+def _dropped_chain(pointer: Pointer, load: LoadChunk) -> VersionChain:
+    """A version that was dropped names no state any more. What it lists as freed is deleted first, then the fork that
+    it stood on is let go of, then its extension pages go, and at last the pointer: any of it may be gone already.
+    """
+    freed: list[Freed] = []
+    log: list[LogEntry] = []
+    with suppress(SnapshotExpired):
+        freed = pointer.all_freed(load)
+    with suppress(SnapshotExpired):
+        log = pointer.all_log(load)
+    return VersionChain(pointer, [], freed, log)
 
 
 def _walk_tree(scan: StoreScan, state: SnapshotRecord, where: str) -> None:
@@ -216,6 +235,8 @@ def trees_are_complete(scan: StoreScan) -> Iterator[Wrong]:
 def a_swap_is_one_step(scan: StoreScan) -> Iterator[Wrong]:
     """3: a pointer is what its last logged swap put in place."""
     for name, chain in scan.chains.items():
+        if chain.pointer.dropped and not chain.log:
+            continue
         if not chain.log or chain.log[-1].id != chain.pointer.swap:
             yield name, "its last swap is not the last of its log"
 
@@ -389,12 +410,12 @@ def _marks(storage: Storage) -> tuple[str, ...]:
     try:
         objects = Objects(storage)
         master = read_master(objects).master
-        names = sorted([*master.all_versions(objects.chunk).values(), *master.dropping])
-        return (
-            master.swap,
-            read_registry(storage).registry.swap,
-            *(decode_pointer(name, storage.get(name)).swap for name in names),
-        )
+        names = sorted(master.all_versions(objects.chunk).values())
+        swaps = [decode_pointer(name, storage.get(name)).swap for name in names]
+        for name in sorted(master.dropping):
+            with suppress(NotFound):  # cleared away as far as the pointer
+                swaps.append(decode_pointer(name, storage.get(name)).swap)
+        return master.swap, read_registry(storage).registry.swap, *swaps
     except StrandlineError:
         return ()
 

@@ -287,7 +287,7 @@ def _rename_fork(parent: Version, child: VersionObject, name: str) -> None:
 
 
 def drop_version(version: Version) -> None:
-    """Drop a version without children and without snapshots of its own."""
+    """Drop a version without children and without snapshots of its own, by one swap; clearing away comes after."""
     name = version.name
     doing = f"dropping version {name}"
     version.refresh()
@@ -303,8 +303,6 @@ def drop_version(version: Version) -> None:
             if attempt.swap():
                 break
     version.reclaim()
-    version.context.membership.forget(version.object)
-    clear_dropped(version.store, version.object)
 
 
 def _dropped(pointer: Pointer, output: ObjectWriter, doing: str) -> SwapPlan:
@@ -323,6 +321,14 @@ def _dropped(pointer: Pointer, output: ObjectWriter, doing: str) -> SwapPlan:
     sides = Neighbours(pointer.base.commit, later, pointer.base.root)
     gone = replace(pointer, dropped=True, root=None, commit=later)
     return SwapPlan(gone, "drop version", pointer.name, freed=freed_for_good(output.load, record, sides))
+
+
+def is_dropped(context: Context, name: VersionObject) -> bool:
+    """Whether a version that was there has been dropped, as storage has it."""
+    try:
+        return decode_pointer(name, context.storage.get(name)).dropped
+    except NotFound:
+        return True
 
 
 def clear_dropped(store: PageStore, name: VersionObject, dead: ProcessId | None = None) -> None:

@@ -9,7 +9,7 @@ from contextlib import nullcontext, suppress
 from strandline.errors import AlreadyExists, Fenced, LockTimeout, NotFound, StorageError, StrandlineError, SwapLost
 from strandline.pages.context import Context, Deriver, Installer, Validator
 from strandline.pages.fencing import fence_process
-from strandline.pages.forks import clear_dropped, drop_version, fork, rename_version, settle_fork
+from strandline.pages.forks import clear_dropped, drop_version, fork, is_dropped, rename_version, settle_fork
 from strandline.pages.format import (
     MASTER,
     RESTORING,
@@ -65,6 +65,8 @@ class PageStore(Closeable):
         self._fencing = threading.Lock()
         self.unsettled_forks: dict[VersionObject, Version] = {}
         """Versions whose making failed half-way, with their parents: whether they are there is to be found out."""
+        self._unsettled_drops: set[VersionObject] = set()
+        """Versions whose drop failed half-way: what it left, if it stands, is to be cleared away."""
         self._closed = Wakeup()
         self._heart: threading.Thread | None = None
         self._last_beat = context.environment.monotonic()
@@ -89,14 +91,18 @@ class PageStore(Closeable):
 
     def versions(self) -> dict[str, VersionObject]:
         """The versions by name."""
+        self.settle_drops()
         return read_master(self.context.objects).master.all_versions(self.context.objects.chunk)
 
     def version(self, name: str = MAIN) -> Version:
         """Open a version."""
+        return self.open(self._named(name))
+
+    def _named(self, name: str) -> VersionObject:
         pointer = self.versions().get(name)
         if pointer is None:
             raise NotFound(f"there is no version {name}", doing=f"opening version {name}")
-        return self.open(pointer)
+        return pointer
 
     def fork(self, name: str, *, parent: str = MAIN, of: PageSnapshot | None = None) -> Version:
         """A new version on the current state of another, or on a snapshot of it."""
@@ -129,13 +135,47 @@ class PageStore(Closeable):
 
     def drop_version(self, name: str) -> None:
         """Drop a version that has no children and no snapshots."""
+        if self.finish_drop(name):
+            return
         version = self.version(name)
+        pointer = version.object
         try:
             drop_version(version)
-        finally:
-            if version.pointer().dropped:
-                with self._mutex.held():
-                    self._versions.pop(version.object, None)
+            self._clear_away(pointer)
+        except BaseException as error:
+            self._unsettled_drops.add(pointer)
+            gone = self.settle_drops([pointer])
+            if not gone or not isinstance(error, StorageError):
+                raise
+
+    def finish_drop(self, name: str) -> bool:
+        """Whether a version had been dropped, by whomever, and only had to be cleared away."""
+        pointer = self._named(name)
+        dropped = is_dropped(self.context, pointer)
+        if dropped:
+            self._clear_away(pointer)
+        return dropped
+
+    def settle_drops(self, pointers: Collection[VersionObject] | None = None) -> set[VersionObject]:
+        """Finish the drops that were broken off, all or these: which of them stand, and are cleared away.
+
+        What the storage refuses now is for the next call, or for another process.
+        """
+        cleared = set()
+        for pointer in list(self._unsettled_drops if pointers is None else pointers):
+            with suppress(StorageError):
+                if is_dropped(self.context, pointer):
+                    self._clear_away(pointer)
+                    cleared.add(pointer)
+                self._unsettled_drops.discard(pointer)
+        return cleared
+
+    def _clear_away(self, pointer: VersionObject) -> None:
+        """Clear away a version that was dropped, and that nobody in this process reads any more."""
+        with self._mutex.held():
+            self._versions.pop(pointer, None)
+        self.context.membership.forget(pointer)
+        clear_dropped(self, pointer)
 
     def beat(self) -> ProcessRegistry:
         """Show that this process lives, publish how far its readers are, and fence the dead."""
@@ -150,6 +190,7 @@ class PageStore(Closeable):
         """The processes at work on the store, once those that are known to be dead are fenced."""
         storage = self.context.storage
         self.settle_forks()
+        self.settle_drops()
         self._fence_dead(read_registry(storage).registry)
         return read_registry(storage).registry
 
@@ -189,6 +230,7 @@ class PageStore(Closeable):
         for temporary in temporaries:
             temporary.close()
         self.settle_forks()
+        self.settle_drops()
         self.context.closed = True
         if not self.context.membership.unsettled:
             self.context.membership.leave(self.context.watch)
@@ -218,6 +260,7 @@ class PageStore(Closeable):
     def recover(self) -> None:
         """Go on clearing away versions that were being dropped, and those that could not be made."""
         self.settle_forks()
+        self.settle_drops()
         for name in read_master(self.context.objects).master.dropping:
             clear_dropped(self, name)
 

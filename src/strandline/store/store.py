@@ -398,9 +398,12 @@ class Store(Closeable):
 
     def drop_branch(self, name: str) -> None:
         """Drop a version that nothing stands on."""
+        store = self.pages.store
         if name != MAIN and name in self.branches():
+            if store.finish_drop(name):
+                return
             self._refuse_with_copies(self.version(name))
-        self.pages.store.drop_version(name)
+        store.drop_version(name)
 
     @staticmethod
     def _refuse_with_copies(branch: Store) -> None:
@@ -420,6 +423,7 @@ class Store(Closeable):
 
     def check(self, *, repair: bool = False) -> Report:
         """Verify every invariant and every checksum; with `repair`, delete what is proved unreachable."""
+        self._pages.store.settle_drops()
         return check_pages(self.storage, repair=repair)
 
     def close(self) -> None:
