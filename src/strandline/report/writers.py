@@ -160,7 +160,7 @@ def _check_target(target: Path, path: str | Path) -> None:
             "a folder of that name is there", doing=f"writing {path}", hint="Name a file, or remove the folder yourself"
         )
     if not target.parent.is_dir():
-        raise NotFound(f"the folder {target.parent.name!r} is not there", doing=f"writing {path}", hint="Make it first")
+        raise NotFound(f"there is no folder {target.parent}", doing=f"writing {path}", hint="Make it first")
 
 
 def _parquet(tables: Iterable[pa.Table], file: BinaryIO) -> int:
