@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -45,6 +46,27 @@ def test_what_a_type_cant_hold_is_an_error_when_read() -> None:
         read_relation(retype(relation, {"a": pa.int8()}))
     with pytest.raises(SchemaError, match="no column 'z'"):
         retype(relation, {"z": pa.int8()})
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("width", [pa.float16(), pa.float32(), pa.float64()])
+@pytest.mark.parametrize("to", [pa.float16(), pa.float32(), pa.float64()])
+@pytest.mark.parametrize("wrap", ["plain", "list", "struct"])
+def test_floats_of_any_width_are_read_as_any_that_holds_them(wrap: str, width: pa.DataType, to: pa.DataType) -> None:
+    def wrapped(type_: pa.DataType) -> pa.DataType:
+        return {"plain": type_, "list": pa.list_(type_), "struct": pa.struct({"v": type_})}[wrap]
+
+    def cells(value: float | None) -> Any:
+        return {"plain": value, "list": [value], "struct": {"v": value}}[wrap]
+
+    rows = [None, *map(cells, (0.0, 1.5, NAN, float("-inf"), None))]
+    relation = open_relation(pa.table({"a": pa.array(rows, wrapped(width))}))
+    assert str(read_relation(retype(relation, {"a": wrapped(to)}))["a"].to_pylist()) == str(rows)
+    exact = open_relation(pa.table({"a": pa.array([cells(1 + 2**-20)], wrapped(pa.float32()))}))
+    with pytest.raises(SchemaError, match="without loss"):
+        read_relation(retype(exact, {"a": wrapped(pa.float16())}))
 
 
 @pytest.mark.parametrize("filled", ["[1]", '[{"a": [2]}]', "[[1.5], []]", "null", "1"])

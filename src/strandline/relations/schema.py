@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from strandline.errors import FormatError, SchemaError
-from strandline.values import cast_array, convert_text, is_plain_bytes, is_text, with_inner_types
+from strandline.values import cast_array, convert_text, is_plain_bytes, is_text, unequal, with_inner_types
 
 
 def relation_schema(schema: pa.Schema) -> pa.Schema:
@@ -213,7 +213,7 @@ def _checked(array: pa.Array, to: pa.DataType) -> pa.Array:
         # Arrow wants room for any integer first; the second cast checks the values.
         array = array.cast(pa.decimal256(20 + max(to.scale, 0), max(to.scale, 0)))
     result = array.cast(to)
-    if _may_round(kind, to) and not _equal(result.cast(kind, safe=False), array):
+    if _may_round(kind, to) and unequal(result.cast(kind, safe=False), array).any():
         raise ValueError("values would be rounded")
     return result
 
@@ -236,10 +236,3 @@ def _may_round(kind: pa.DataType, to: pa.DataType) -> bool:
         or (pat.is_timestamp(kind) and (pat.is_date(to) or pat.is_time(to)))
         or (pat.is_date64(kind) and pat.is_date32(to))
     )
-
-
-def _equal(one: pa.Array, other: pa.Array) -> bool:
-    if pat.is_floating(one.type):
-        both_nan = pc.and_(pc.is_nan(one), pc.is_nan(other))
-        return pc.all(pc.or_(pc.equal(one, other), both_nan)).as_py() is not False
-    return bool(one.equals(other))
