@@ -10,7 +10,7 @@ import pytest
 from tests.differential.bad_input import TEXT_QTY, bytes_below, exit_code, some, two_extracts, write
 
 import strandline as sl
-from strandline.errors import FormatError, KeysError, NotFound, SchemaError, StrandlineError
+from strandline.errors import FormatError, InputError, KeysError, NotFound, SchemaError, StrandlineError
 
 
 @pytest.fixture(autouse=True)
@@ -158,3 +158,10 @@ def test_the_same_path_on_both_sides_is_told(other: str) -> None:
     found = sl.diff("good.parquet", other, key="id")
     assert (len(found), found.summary().unchanged) == (0, 5)
     assert found.run.warnings == ("both sides are good.parquet",)
+
+
+@pytest.mark.parametrize("memory", [0, 1, -5, True, "0", "1", "64KB", "63MB"])
+def test_too_little_memory_to_plan_with_is_refused(memory: int | str) -> None:
+    with pytest.raises(InputError, match="Give 64 MB or more, with the unit"):
+        sl.diff("good.parquet", "new.parquet", key="id", memory=memory)
+    assert len(sl.diff("good.parquet", "new.parquet", key="id", memory="64MB")) == 2

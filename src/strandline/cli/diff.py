@@ -67,7 +67,7 @@ SAMPLE = 2000
 @click.option("--miss-probability", type=float, help="Choose the bits for this probability of a missed update.")
 @click.option("--column-signatures", is_flag=True, help="Sign each column, so that later runs know which changed.")
 @click.option("--verify", is_flag=False, flag_value="", metavar="[OLD]", help="Re-check exactly what signatures found.")
-@click.option("--memory", metavar="SIZE", help="Memory to use, e.g. 4GB.")
+@click.option("--memory", metavar="SIZE", help="Memory to use, e.g. 4GB; at least 64MB.")
 @click.option("--aging", metavar="SIZE", help="Window: size of an aging buffer.  [default: 64MB]")
 @click.option("--block", metavar="SIZE", help="Window: size of an input block.  [default: 16KB]")
 @click.option("--slices", type=int, help="Window: parallel slices.")

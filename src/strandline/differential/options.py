@@ -17,6 +17,9 @@ ALGORITHMS = ("auto", "merge", "hash", "kb", "kbp", "window")
 DUPLICATES = ("error", "count", "pair")
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 
+LEAST_MEMORY = 64 << 20
+"""What one task has at least, whatever its machine: no plan is made with less for all of them."""
+
 
 @dataclass(frozen=True)
 class DiffOptions:
@@ -108,6 +111,13 @@ class DiffOptions:
                 f"a probability of {self.miss_probability} can't be aimed at",
                 doing="reading options",
                 hint="Give a number between 0 and 1, such as 1e-6",
+            )
+        if self.memory is not None and self.memory < LEAST_MEMORY:
+            raise InputError(
+                f"{self.memory:,} bytes of memory are too few to plan with: the pieces would be so small that their "
+                "number is what takes time",
+                doing="reading options",
+                hint=f"Give {LEAST_MEMORY >> 20} MB or more, with the unit, as in 4GB; or leave it out",
             )
         if self.fail_over is not None and not self.fail_over >= 0:
             raise InputError(
