@@ -37,6 +37,16 @@ def rows(relation: Relation) -> list[dict[str, Any]]:
     return sorted(table.to_pylist(), key=lambda row: row["id"])
 
 
+def test_types_that_arrow_can_not_read_are_told_and_nothing_is_called_damaged(tmp_path: Path) -> None:
+    uuids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"a" * 16], pa.binary(16)))
+    write_deltalake(tmp_path / "t", pa.table({"id": [1], "u": uuids}))
+    table = DeltaTable(tmp_path / "t")
+    for source in (tmp_path / "t", table, table.file_uris()[0]):
+        with pytest.raises(FormatError, match=r"Arrow can't read what this .* holds: Invalid storage type") as told:
+            open_relation(source)
+        assert "damaged" not in str(told.value)
+
+
 def test_a_delta_table_is_read_as_its_parquet_files(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "t"), TABLE)
     relation = open_relation(tmp_path / "t")

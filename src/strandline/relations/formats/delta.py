@@ -33,7 +33,8 @@ def delta_relation(
 ) -> ParquetRelation | SpooledRelation:
     """A table that deltalake has opened, at its version."""
     path = local_path(table.table_uri) if not _is_remote(table) else str(table.table_uri)
-    schema = relation_schema(pa.schema(table.schema().to_arrow()))
+    with reading(path, "Delta"):
+        schema = relation_schema(pa.schema(table.schema().to_arrow()))
     check_names(schema.names, name)
     target = with_types(schema, options.arrow_types(), name)
     partitioned = table.metadata().partition_columns

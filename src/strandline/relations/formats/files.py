@@ -93,11 +93,11 @@ def reading(path: str, what: str = "") -> Iterator[None]:
         raise damaged(path, what, error) if os.path.exists(path) else missing(path) from None
     except PermissionError:
         raise _forbidden(path) from None
-    except (
-        pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, pa.ArrowIndexError, pa.ArrowKeyError,
-        UnicodeDecodeError,
-    ) as error:  # fmt: skip
-        raise damaged(path, what, error) from error
+    except pa.ArrowNotImplementedError as error:
+        raise _beyond_arrow(path, what, error) from error
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowIndexError, pa.ArrowKeyError, UnicodeDecodeError) as error:
+        foreign = str(error).startswith(_FOREIGN_TYPE)
+        raise (_beyond_arrow if foreign else damaged)(path, what, error) from error
     except OSError as error:
         if error.errno is not None:
             raise
@@ -116,6 +116,19 @@ def damaged(path: str, what: str, error: BaseException) -> FormatError:
         f"it is not a whole, readable {what or 'data'} file: {reason}",
         doing=f"reading {path}",
         hint=OTHER_ENCODING if isinstance(error, UnicodeDecodeError) else _DAMAGED,
+    )
+
+
+_FOREIGN_TYPE = "Invalid storage type for "
+"""What Arrow says of an extension type that its writer stored otherwise than Arrow, such as UUIDs in a Delta table."""
+
+
+def _beyond_arrow(path: str, what: str, error: BaseException) -> FormatError:
+    """The error for what may be whole: it has a type, an encoding or a compression that Arrow can't read."""
+    return FormatError(
+        f"Arrow can't read what this {what or 'data'} file holds: {' '.join(str(error).split())[:300]}",
+        doing=f"reading {path}",
+        hint="Have it written with a plainer type, encoding or compression",
     )
 
 
