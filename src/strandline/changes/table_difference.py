@@ -61,15 +61,19 @@ def keyed_difference(
     def differ(name: str) -> Flags:
         rule = (rules or {}).get(name, unequal)
         if place is not None:
-            return rule(old.column(name).take(place), new.column(name))[pairs.new]
+            return rule(old.column(name).take(place), new.column(name))
         return rule(_chosen(old.column(name), met_old), _chosen(new.column(name), met_new))
 
     flags = parallel(differ, header.values) if alone else [differ(name) for name in header.values]
-    updated = np.logical_or.reduce(flags) if flags else np.zeros(len(pairs.old), dtype=bool)
+    differs = np.zeros(len(pairs.new) if place is None else len(new), dtype=np.bool_)
+    for flag in flags:
+        differs |= flag
+    updated = np.flatnonzero(differs if place is None else differs[pairs.new])
+    flagged = updated if place is None else pairs.new[updated]
     changed_old, changed_new = _rows(old, pairs.old[updated]), _rows(new, pairs.new[updated])
     parts = [
         _deletes(header, _rows(old, pairs.only_old)),
-        _updates(header, changed_old, changed_new, [flag[updated] for flag in flags]),
+        _updates(header, changed_old, changed_new, [flag[flagged] for flag in flags]),
         _inserts(header, _rows(new, pairs.only_new)),
     ]
     rows = pa.concat_tables([cast_rows(part, header.rows_schema) for part in parts])
