@@ -203,6 +203,7 @@ class _StoreBuilder:
             snapshots=ChunkedList().extended([snapshot_to_json(s) for s in snapshots], self._chunk),
             forks=tuple(forks),
             log=ChunkedList((*version.log, entry.to_json())),
+            store=identity.store,
         )
 
     def _load(self, ref: NodeRef) -> Node:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from strandline.pages.format import Objects, ObjectWriter
+from strandline.errors import NotFound
+from strandline.pages.format import Objects, ObjectWriter, StoredMaster, read_master
 from strandline.pages.ids import Environment
 from strandline.pages.liveness import DeathWatch
 from strandline.pages.process_registry import Membership
@@ -60,6 +61,8 @@ class Context:
     """The storage, this process's place in it, and what the tables provide."""
 
     storage: Storage
+    store: str
+    """The store's own id. What stands at its place under another id is another store."""
     objects: Objects
     membership: Membership
     environment: Environment
@@ -68,6 +71,24 @@ class Context:
     validator: Validator
     derivers: Sequence[Deriver] = ()
     closed: bool = False
+
+    def read_master(self) -> StoredMaster:
+        """MASTER, of this very store."""
+        try:
+            stored = read_master(self.objects)
+        except NotFound:
+            raise self._elsewhere("there is no store any more") from None
+        self.refuse_other_store(stored.master.store)
+        return stored
+
+    def refuse_other_store(self, store: str) -> None:
+        """Refuse what belongs to another store, which has come to this one's place."""
+        if store != self.store:
+            raise self._elsewhere("another store is there now")
+
+    def _elsewhere(self, why: str) -> NotFound:
+        hint = "The store that was opened there was moved or deleted: open it where it is"
+        return NotFound(why, doing=f"using the store at {self.storage.url}", hint=hint)
 
     def output(self) -> ObjectWriter:
         """A collection of new objects, named from this process's block."""

@@ -27,7 +27,6 @@ from strandline.pages.format import (
     chunk_names,
     decode_pointer,
     encode_pointer,
-    read_master,
     replace_master,
     version_name,
     with_version,
@@ -61,7 +60,7 @@ class MasterAttempt:
         self._may_stand = False
 
     def __enter__(self) -> MasterAttempt:
-        self._stored = read_master(self._context.objects)
+        self._stored = self._context.read_master()
         self.base = self._stored.master
         self.output = self._context.output()
         return self
@@ -198,6 +197,7 @@ def child_pointer(context: Context, parent: Pointer, made: Fork) -> Pointer:
         base=ForkBase(parent.object, made.commit, made.root, made.commit_id),
         fenced=parent.fenced,
         log=ChunkedList((entry.to_json(),)),
+        store=context.store,
     )
 
 

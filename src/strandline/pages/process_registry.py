@@ -89,16 +89,18 @@ class ProcessRegistry:
     next_block: int = 1
     processes: Mapping[ProcessId, ProcessRecord] = field(default_factory=dict)
 
-    def own(self, number: ProcessId) -> ProcessRecord:
-        """The record of a process that has joined; `Fenced` when it was taken off the registry."""
-        try:
-            return self.processes[number]
-        except KeyError:
+    def own(self, number: ProcessId, nonce: str) -> ProcessRecord:
+        """The record of a process that has joined by `nonce`; `Fenced` when it was taken off the registry, or never was
+        on this one, which is another store's.
+        """
+        record = self.processes.get(number)
+        if record is None or record.nonce != nonce:
             raise Fenced(
                 "this process was taken for dead",
                 doing="working on the store",
                 hint="Open the store again; what was committed before stands, open transactions are lost",
-            ) from None
+            )
+        return record
 
     def with_record(self, record: ProcessRecord) -> ProcessRegistry:
         """The registry with one record added or replaced."""
@@ -231,7 +233,7 @@ class Membership:
         self._current: _OpenBlock | None = None
         self.positions: Callable[[], Commits] = dict
         self._floors: dict[VersionObject, CommitNumber] = {}
-        nonce = environment.new_id()
+        self._nonce = nonce = environment.new_id()
         identity = environment.identity()
         registry = self._change_registry(lambda registry: _joined(registry, nonce, identity))
         self.joined = registry
@@ -285,7 +287,7 @@ class Membership:
         nonce = self._environment.new_id()
 
         def withdrawn(registry: ProcessRegistry) -> ProcessRegistry:
-            record = registry.own(self.number)
+            record = registry.own(self.number, self._nonce)
             blocks = tuple(replace(one, nonce=nonce) if one.nonce == block.nonce else one for one in record.blocks)
             return registry if blocks == record.blocks else registry.with_record(replace(record, blocks=blocks))
 
@@ -365,7 +367,8 @@ class Membership:
         now = self._environment.monotonic()
 
         def left(registry: ProcessRegistry) -> ProcessRegistry:
-            if self.number not in registry.processes:
+            record = registry.processes.get(self.number)
+            if record is None or record.nonce != self._nonce:
                 return registry
             others = registry.without(self.number)
             if watch is None:
@@ -388,7 +391,7 @@ class Membership:
         """Replace this process's record; blocks that are used up and settled are left out."""
 
         def edited(registry: ProcessRegistry) -> ProcessRegistry:
-            before = registry.own(self.number)
+            before = registry.own(self.number, self._nonce)
             with self._mutex.held():
                 blocks = tuple(block for block in before.blocks if self._still_open(block))
             after = replace(edit(before), blocks=blocks)
@@ -410,7 +413,7 @@ class Membership:
         since = dict(self.positions())
 
         def with_block(registry: ProcessRegistry) -> ProcessRegistry:
-            record = registry.own(self.number)
+            record = registry.own(self.number, self._nonce)
             if any(block.nonce == nonce for block in record.blocks):
                 return registry
             kept = tuple(block for block in record.blocks if self._still_open(block))

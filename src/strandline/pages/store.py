@@ -80,7 +80,7 @@ class PageStore(Closeable):
     @property
     def identity(self) -> str:
         """The store's own id, chosen when it was created or restored."""
-        return read_master(self.context.objects).master.store
+        return self.context.store
 
     def is_same(self, other: PageStore) -> bool:
         """Whether two handles are of one store. A copy of its folder has its id, but is elsewhere."""
@@ -92,7 +92,7 @@ class PageStore(Closeable):
     def versions(self) -> dict[str, VersionObject]:
         """The versions by name."""
         self.settle_drops()
-        return read_master(self.context.objects).master.all_versions(self.context.objects.chunk)
+        return self.context.read_master().master.all_versions(self.context.objects.chunk)
 
     def version(self, name: str = MAIN) -> Version:
         """Open a version."""
@@ -189,6 +189,7 @@ class PageStore(Closeable):
     def living(self) -> ProcessRegistry:
         """The processes at work on the store, once those that are known to be dead are fenced."""
         storage = self.context.storage
+        self.context.read_master()
         self.settle_forks()
         self.settle_drops()
         self._fence_dead(read_registry(storage).registry)
@@ -233,7 +234,8 @@ class PageStore(Closeable):
         self.settle_drops()
         self.context.closed = True
         if not self.context.membership.unsettled:
-            self.context.membership.leave(self.context.watch)
+            with suppress(NotFound):  # the store itself is gone
+                self.context.membership.leave(self.context.watch)
 
     def take_over(self) -> None:
         """Fence dead processes on joining: many processes never commit, and would be blocked by them. What can't be
@@ -261,7 +263,7 @@ class PageStore(Closeable):
         """Go on clearing away versions that were being dropped, and those that could not be made."""
         self.settle_forks()
         self.settle_drops()
-        for name in read_master(self.context.objects).master.dropping:
+        for name in self.context.read_master().master.dropping:
             clear_dropped(self, name)
 
     def open(self, name: VersionObject) -> Version:
@@ -284,6 +286,7 @@ class PageStore(Closeable):
             try:
                 version.refresh_if_idle()
             except NotFound:
+                self.context.read_master()  # of a store that is elsewhere nothing is known to be dropped
                 with self._mutex.held():
                     self._versions.pop(name, None)
                 self.context.membership.forget(name)
@@ -338,9 +341,9 @@ def create_store(
         _refuse_store(storage)
     context = _context(storage, installer, validator, environment, derivers)
     main = version_name(context.membership.stem())
-    swap = environment.new_id()
+    context.store = swap = environment.new_id()
     entry = LogEntry(CommitNumber(0), swap, environment.now(), "create", "")
-    pointer = Pointer(main, MAIN, CommitNumber(0), swap, None, swap, log=ChunkedList((entry.to_json(),)))
+    pointer = Pointer(main, MAIN, CommitNumber(0), swap, None, swap, log=ChunkedList((entry.to_json(),)), store=swap)
     if put_new(storage, {main: encode_pointer(pointer)}):
         raise AlreadyExists(f"{main} exists already", doing="creating a store", hint="Choose an empty place")
     master = Master(swap, environment.new_id(), ChunkedList((version_row(MAIN, main),)))
@@ -364,8 +367,8 @@ def open_store(
     derivers: Sequence[Deriver] = (),
 ) -> PageStore:
     """An existing store."""
-    read_master(Objects(storage))
-    store = PageStore(_context(storage, installer, validator, environment or Environment(), derivers))
+    identity = read_master(Objects(storage)).master.store
+    store = PageStore(_context(storage, installer, validator, environment or Environment(), derivers, identity))
     store.take_over()
     return store
 
@@ -376,9 +379,11 @@ def _context(
     validator: Validator,
     environment: Environment,
     derivers: Sequence[Deriver],
+    store: str = "",
 ) -> Context:
     return Context(
         storage=storage,
+        store=store,
         objects=Objects(storage),
         membership=Membership(storage, environment),
         environment=environment,

@@ -254,6 +254,7 @@ class PointerLedger:
         return replace(
             new,
             swap=output.swap,
+            store=self._context.store,
             commit_id=new.commit_id if new.commit == base.commit else output.swap,
             log=ChunkedList(log.inline, log.chunks[len(forgotten) :]),
             freed=ChunkedList(inline, kept).extended(rows, output.chunk),

@@ -253,10 +253,15 @@ class Version:
             stored = self.context.storage.get_with_token(self.object)
         except NotFound:
             self._refuse_closed()
+            self.context.read_master()
             raise NotFound("this version was dropped", doing=f"reading {self.object}") from None
         if known is not None and stored.token == known.token:
             return known
         pointer = decode_pointer(self.object, stored.value)
+        if pointer.store:
+            self.context.refuse_other_store(pointer.store)
+        else:
+            self.context.read_master()
         return Current(pointer, stored.token, self.view_of(pointer))
 
     def _refuse_closed(self) -> None:

@@ -6,6 +6,7 @@ from strandline.pages.format.master import (
     MASTER,
     RESTORING,
     Master,
+    StoredMaster,
     chunk_names,
     encode_master,
     read_master,

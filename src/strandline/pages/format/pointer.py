@@ -194,7 +194,8 @@ class Pointer:
     """One value of a version's pointer.
 
     `swap` is the id of the swap that put this value in place, `commit_id` that of the swap that made the commit: two
-    stores that were one, copied aside and written on, tell their commits of one number apart by it.
+    stores that were one, copied aside and written on, tell their commits of one number apart by it. `store` is the
+    store's own id; empty in what older releases wrote.
     """
 
     object: VersionObject
@@ -211,6 +212,7 @@ class Pointer:
     log: ChunkedList = field(default_factory=ChunkedList)
     reservations: tuple[Reservation, ...] = ()
     dropped: bool = False
+    store: str = ""
 
     def all_snapshots(self, load: LoadChunk) -> list[SnapshotRecord]:
         """The permanent snapshots, named and not implicit, in order of commit."""
@@ -271,6 +273,7 @@ def encode_pointer(pointer: Pointer) -> bytes:
             "log": pointer.log.to_json(),
             "reservations": [[r.domain, r.process, r.id] for r in pointer.reservations],
             "dropped": pointer.dropped,
+            "store": pointer.store,
         },
     )
 
@@ -296,4 +299,5 @@ def decode_pointer(name: VersionObject, data: bytes) -> Pointer:
         log=ChunkedList.from_json(body["log"]),
         reservations=tuple(Reservation(*row) for row in body["reservations"]),
         dropped=body["dropped"],
+        store=body.get("store", ""),
     )
