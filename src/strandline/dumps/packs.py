@@ -8,67 +8,21 @@ never leaves it. On a terminal, a bar on standard error shows the bytes copied a
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strandline.dumps.manifest import Pack
 from strandline.dumps.target import DumpFolder, pack_name
 from strandline.dumps.throttle import Throttle, throttle_beside_writers
-from strandline.engine import Attempt, Kernel, Progress, Result, Spool, WorkItem, check_runner, cut_by_bytes, kernel
+from strandline.engine import Attempt, ByteProgress, Kernel, Result, Spool, WorkItem, check_runner, cut_by_bytes, kernel
 from strandline.errors import Damaged, NotFound, SnapshotExpired
 from strandline.pages import CommitNumber, PageRef, PhysicalPage, checksum
 from strandline.storage import LocalStorage, ObjectStorage, Storage, Workers, get_in_passing, open_storage, put_over
 
 if TYPE_CHECKING:
-    import rich.progress
     from pyspark.sql import SparkSession
-
-
-class CopyProgress:
-    """A bar over bytes; silent where the engine's progress is."""
-
-    def __init__(self, title: str, total: int) -> None:
-        self.title = title
-        self.total = total
-        self.done = 0
-        self.shown = Progress(title, 0).shown
-        self._display: rich.progress.Progress | None = None
-        self._task: Any = None
-        self._mutex = threading.Lock()
-
-    def __enter__(self) -> CopyProgress:
-        if self.shown:
-            from rich.console import Console
-            from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-            self._display = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                DownloadColumn(),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._display.start()
-            self._task = self._display.add_task(self.title, total=self.total)
-        return self
-
-    def advance(self, count: int) -> None:
-        """So many bytes more are done."""
-        with self._mutex:
-            self.done += count
-            if self._display is not None:
-                self._display.update(self._task, completed=self.done)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._display is not None:
-            self._display.stop()
 
 
 PACK_BYTES = 16 << 20
@@ -156,7 +110,7 @@ def page_reader(storage: Storage) -> ReadPage:
 def run_on_threads(packs: Sequence[Pack], work: Callable[[Pack, Advance], object], title: str, total: int) -> None:
     """Work on packs on a few threads; `work` reports how many bytes more are done. The first error ends it all."""
     workers: Workers[object] = Workers(THREADS)
-    with CopyProgress(title, total) as progress, workers:
+    with ByteProgress(title, total) as progress, workers:
         for pack in packs:
             workers.submit(partial(work, pack, progress.advance))
         for task in workers.finished():

@@ -9,7 +9,7 @@ from strandline.engine.duckdb_connections import (
     task_memory,
     thread_sandbox,
 )
-from strandline.engine.progress import Progress, byte_count, is_quiet, set_quiet
+from strandline.engine.progress import ByteProgress, Progress, byte_count, is_quiet, set_quiet
 from strandline.engine.runner import (
     INLINE_LIMIT,
     InlineRunner,
