@@ -62,9 +62,9 @@ def test_a_dump_leaves_the_store_s_caches_as_they_are() -> None:
         store.cache.clear()
         rows(store, "hot")
         objects, cache = store.pages.store.context.objects, store.cache
-        before = list(objects._cache), cache.keys(), cache.opened
+        before = objects._kept.keys(), cache.keys(), cache.opened
         store.dump(target)
-        assert (list(objects._cache), cache.keys(), cache.opened) == before
+        assert (objects._kept.keys(), cache.keys(), cache.opened) == before
 
 
 def resident(path: Path) -> float:

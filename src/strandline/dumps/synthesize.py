@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import OrderedDict
 
 from strandline.dumps.catalog import DumpOwner, require_catalog
 from strandline.dumps.chain import DumpChain, PackLocation, open_chain
@@ -17,6 +15,7 @@ from strandline.dumps.throttle import Throttle
 from strandline.dumps.write_dump import DumpContents, DumpJob, DumpWriter
 from strandline.errors import Damaged, InputError
 from strandline.pages import PageRef
+from strandline.storage import Recent
 
 
 def synthesize(target: Target, at: RestorePoint = None) -> Dump:
@@ -58,20 +57,15 @@ class PageReader:
     def __init__(self, target: Target, chain: DumpChain) -> None:
         self._target = target
         self._chain = chain
-        self._packs: OrderedDict[tuple[str, str], dict[str, bytes]] = OrderedDict()
-        self._mutex = threading.Lock()
+        self._packs: Recent[dict[str, bytes]] = Recent(2 * THREADS)
 
     def read(self, page: PageRef) -> bytes:
         location = self._chain.locate(page.name, "reading")
         key = (location.dump, location.pack.name)
-        with self._mutex:
-            pages = self._packs.get(key)
+        pages = self._packs.get(key)
         if pages is None:
             pages = self._read_pack(location)
-            with self._mutex:
-                self._packs[key] = pages
-                while len(self._packs) > 2 * THREADS:
-                    self._packs.popitem(last=False)
+            self._packs.put(key, pages)
         return pages[page.name]
 
     def _read_pack(self, location: PackLocation) -> dict[str, bytes]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Container, Hashable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.engine import machine_memory, parallel
 from strandline.pages import Entry, PageRef
+from strandline.storage import Recent
 from strandline.tables.page import (
     BasePage,
     OpenedPage,
@@ -24,8 +24,6 @@ from strandline.tables.page import (
 )
 from strandline.tables.schema import ROW, TableSchema
 from strandline.values import no_rows
-
-T = TypeVar("T")
 
 CACHE_BYTES = 256 << 20
 MEMORY_SHARE = 16
@@ -43,41 +41,6 @@ MOST_BOUNDS = 1 << 18
 
 ReadPage = Callable[[PageRef], bytes]
 ColumnBounds = tuple[Any, Any]
-
-
-class Recent(Generic[T]):
-    """Values of so many bytes, the least recently used going first. Safe for many threads."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._kept: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
-        self._size = 0
-        self._mutex = threading.Lock()
-
-    def get(self, key: Hashable) -> T | None:
-        with self._mutex:
-            if key not in self._kept:
-                return None
-            self._kept.move_to_end(key)
-            return self._kept[key][0]
-
-    def put(self, key: Hashable, value: T, size: int) -> None:
-        """The last one stays, however large it is."""
-        with self._mutex:
-            self._size += size - self._kept.pop(key, (None, 0))[1]
-            self._kept[key] = (value, size)
-            while self._size > self.limit and len(self._kept) > 1:
-                self._size -= self._kept.popitem(last=False)[1][1]
-
-    def keys(self) -> list[Hashable]:
-        """The keys, the least recently used first."""
-        with self._mutex:
-            return list(self._kept)
-
-    def clear(self) -> None:
-        with self._mutex:
-            self._kept.clear()
-            self._size = 0
 
 
 class Remembered:

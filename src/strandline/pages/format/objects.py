@@ -7,8 +7,6 @@ before the swap (invariant 2), and can take it all back when the swap is not goi
 from __future__ import annotations
 
 import itertools
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
 from strandline.errors import AlreadyExists, Damaged, NotFound, SnapshotExpired
@@ -16,7 +14,7 @@ from strandline.pages.format.envelope import Json, checksum, seal, unseal
 from strandline.pages.format.node import Node, NodeRef, PageRef, decode_node, encode_node
 from strandline.pages.format.pointer import Chunk
 from strandline.pages.ids import UNBORN, CommitNumber, PhysicalPage, VersionObject
-from strandline.storage import MemoryStorage, Storage, put_new
+from strandline.storage import MemoryStorage, Recent, Storage, put_new
 
 WRITE_AT_ONCE = 1 << 20
 """Pages from this size on are written when they are made; smaller ones wait, to be written together."""
@@ -53,9 +51,7 @@ class Objects:
 
     def __init__(self, storage: Storage, cached: int = 8192) -> None:
         self.storage = storage
-        self._cached = cached
-        self._cache: OrderedDict[PhysicalPage, tuple[str, Node | Sequence[Json]]] = OrderedDict()
-        self._mutex = threading.Lock()
+        self._kept: Recent[tuple[str, Node | Sequence[Json]]] = Recent(cached)
 
     def node(self, ref: NodeRef) -> Node:
         """The node that `ref` names."""
@@ -100,24 +96,16 @@ class Objects:
 
     def remember(self, ref: Ref, value: Node | Sequence[Json]) -> None:
         """Keep a decoded object; the one used longest ago goes when there are too many."""
-        with self._mutex:
-            self._cache[ref.name] = ref.checksum, value
-            if len(self._cache) > self._cached:
-                self._cache.popitem(last=False)
+        self._kept.put(ref.name, (ref.checksum, value))
 
     def delete(self, name: PhysicalPage) -> None:
         """Delete an object that is proved unreachable."""
-        with self._mutex:
-            self._cache.pop(name, None)
+        self._kept.drop(name)
         self.storage.delete(name)
 
     def _recall(self, ref: Ref) -> Node | Sequence[Json] | None:
-        with self._mutex:
-            cached = self._cache.get(ref.name)
-            if cached is None or cached[0] != ref.checksum:
-                return None
-            self._cache.move_to_end(ref.name)
-            return cached[1]
+        kept = self._kept.get(ref.name)
+        return None if kept is None or kept[0] != ref.checksum else kept[1]
 
     def _get(self, name: PhysicalPage) -> bytes:
         try:
