@@ -6,11 +6,11 @@
     stored = storage.get_with_token("MASTER")
     storage.compare_and_swap("MASTER", stored.token, new_value)
 
-Data that lies at a URL is read by ranges, and written whole, by `object_file`, files
-by a path or a URL alike by `file_access`. See `seam.py` for what every backend
-promises. Backends are local files, S3-compatible object stores and memory.
-Beside it stand files and folders that appear whole (`durable_file`), a lock on one machine (`file_lock`), trying again
-(`retry`), waits that an interrupt leaves whole (`threads`) and records as JSON (`json_codec`).
+Data that lies at a URL is read by ranges, and written whole, by `object_file`, files by a path or a URL alike by
+`file_access`. See `seam.py` for what every backend promises, and for what is closed by its block (`Closeable`).
+Backends are local files, S3-compatible object stores and memory. Beside it stand files and folders that appear whole
+(`durable_file`), a lock on one machine (`file_lock`), trying again (`retry`), waits that an interrupt leaves whole
+(`threads`), what was used last (`recent`) and records as JSON (`json_codec`).
 """
 
 from strandline.storage.durable_file import building, flush, put_in_place, replacing, write_flushed
