@@ -11,7 +11,7 @@ import pytest
 
 from strandline.engine import Spool
 from strandline.engine.spark_runner import SparkRunner
-from strandline.errors import EngineError, SchemaError
+from strandline.errors import InputError, SchemaError
 from strandline.relations import flowing_frame, open_relation, read_relation, written_out
 
 TIMES = "spark.sql.parquet.outputTimestampType"
@@ -71,11 +71,20 @@ def test_the_parts_of_a_frame_hold_its_rows_in_the_types_that_it_told(in_tokyo: 
     assert in_tokyo.conf.get(TIMES, None) == before
 
 
-def test_sparks_failure_is_one_sentence_and_doubled_names_are_told_before_the_job(spark: Any, shared: bool) -> None:
-    failing = spark.range(0, 2, 1, 1).selectExpr("raise_error('the source is gone') AS a", "id")
-    with pytest.raises(EngineError, match="the source is gone") as caught:
-        open_relation(failing).parts()
-    assert "\tat " not in str(caught.value)
+def test_a_plan_that_fails_by_its_data_is_one_sentence_and_doubled_names_are_told_before_the_job(
+    spark: Any, shared: bool
+) -> None:
+    failures = {
+        "raise_error('the source is gone')": "USER_RAISED_EXCEPTION. the source is gone",
+        "1 / (id - 1)": "DIVIDE_BY_ZERO",
+        "CAST(concat('x', id) AS INT)": "'x0' of the type",
+    }
+    for expression, words in failures.items():
+        failing = spark.range(0, 2, 1, 1).selectExpr(f"{expression} AS a", "id")
+        with pytest.raises(InputError, match=words) as caught:
+            open_relation(failing).parts()
+        assert "\tat " not in str(caught.value)
+        assert "Mend the DataFrame's own plan" in caught.value.hint
     with pytest.raises(SchemaError, match="more than once"):
         open_relation(spark.range(2).selectExpr("id AS a", "id AS a"))
 

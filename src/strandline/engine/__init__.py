@@ -20,6 +20,6 @@ from strandline.engine.runner import (
     runs_on_spark,
 )
 from strandline.engine.spark_runner import SparkAction, SparkRunner, cluster_runner
-from strandline.engine.spark_session import MASTER_VARIABLE, is_connect, prepare, session, spark_at_hand
+from strandline.engine.spark_session import MASTER_VARIABLE, is_connect, prepare, session, spark_at_hand, spark_error
 from strandline.engine.spool import Spool, scratch_folder, speaks_of_spools
 from strandline.engine.work import Attempt, Kernel, Outcome, Result, WorkItem, cut_by_bytes, cut_evenly, encode, kernel

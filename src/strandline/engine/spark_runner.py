@@ -42,7 +42,7 @@ from strandline.engine.spark_session import (
     prepare,
     session,
     session_name,
-    spark_reason,
+    spark_error,
     where,
     worker_memory,
 )
@@ -195,7 +195,7 @@ class SparkRunner:
         except StrandlineError:
             raise
         except Exception as error:
-            raise _readable(error, title) from None
+            raise spark_error(error, title, "a Spark task failed") from None
 
 
 def cluster_runner() -> SparkRunner | None:
@@ -338,12 +338,3 @@ def _show_done(progress: Progress, spool: Spool) -> None:
             continue
         seen[mark.parent.name.split("-")[0]] = (work["rows"], work["bytes"])
     progress.show(len(seen), sum(rows for rows, _ in seen.values()), sum(size for _, size in seen.values()))
-
-
-def _readable(error: Exception, title: str) -> EngineError:
-    """Spark's own failure as one of our errors: what it was, not its stack trace."""
-    return EngineError(
-        f"a Spark task failed: {spark_reason(error)}",
-        doing=title,
-        hint="This is the machine rather than the data: look at memory, disk space and the workers, then try again",
-    )

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from strandline._version import __version__
 from strandline.engine.duckdb_connections import MIB, machine_memory
 from strandline.engine.spool import scratch_folder
-from strandline.errors import EngineError, InputError, extra, is_installed
+from strandline.errors import EngineError, InputError, StrandlineError, extra, is_installed
 from strandline.storage import import_whole
 
 if TYPE_CHECKING:
@@ -412,6 +412,30 @@ def spark_reason(error: BaseException) -> str:
     python = [line for line in named if not line.startswith(("org.", "java.", "py4j."))]
     java = [re.split(r"(?:[a-z]\w*\.)+\w*(?:Error|Exception): ", line)[-1] for line in named]
     return (python[-1] if python else max(java, key=len, default=text.splitlines()[0]))[:400]
+
+
+_OF_THE_PLAN = ("21", "22", "23", "42", "P0")
+"""The classes of SQLSTATE that speak of data and of what was asked: their values, their types, `raise_error`."""
+
+
+def spark_error(error: Exception, doing: str, what: str) -> StrandlineError:
+    """Spark's failure as one of our errors, without its stack: a mistake of a plan's own, such as a division by zero,
+    or else the machine's.
+    """
+    from pyspark.errors import PySparkException
+
+    state = error.getSqlState() if isinstance(error, PySparkException) else None
+    if (state or "").startswith(_OF_THE_PLAN):
+        return InputError(
+            f"Spark can't compute the DataFrame's rows: {spark_reason(error)}",
+            doing=doing,
+            hint="Mend the DataFrame's own plan: its show() or count() may fail in the same way",
+        )
+    return EngineError(
+        f"{what}: {spark_reason(error)}",
+        doing=doing,
+        hint="This is the machine rather than the data: look at memory, disk space and the workers, then try again",
+    )
 
 
 @contextlib.contextmanager

@@ -18,8 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.engine import Attempt, Result, SparkAction, SparkRunner, Spool, WorkItem, kernel
-from strandline.errors import Cancelled, EngineError, NotFound
+from strandline.engine import Attempt, Result, SparkAction, SparkRunner, Spool, WorkItem, kernel, spark_error
+from strandline.errors import Cancelled, NotFound
 from strandline.relations.formats.files import find_files
 from strandline.relations.formats.parquet import ParquetRelation, open_parquet
 from strandline.relations.read_options import ReadOptions
@@ -150,13 +150,7 @@ def _write_parquet(frame: Any, spool: Spool) -> ParquetRelation:
         except Cancelled:
             raise
         except Exception as error:
-            # pyspark's exceptions are its own; its first line says what failed, the rest is a trace of the JVM.
-            first = str(error).strip().split("\n", 1)[0]
-            raise EngineError(
-                f"Spark could not write its rows: {first}",
-                doing="reading a Spark DataFrame",
-                hint="Look at the DataFrame's own plan, or write it to Parquet yourself",
-            ) from error
+            raise spark_error(error, "reading a Spark DataFrame", "Spark could not write its rows") from error
     files = find_files(folder, hive=False)
     return replace(open_parquet(files, NAME, ReadOptions()), spool=spool)
 
