@@ -401,3 +401,19 @@ def test_a_json_array_or_an_empty_json_file_is_an_error(tmp_path: Path) -> None:
         opened(tmp_path / "t.json", '[{"a":1}]')
     with pytest.raises(SchemaError, match="no columns"):
         opened(tmp_path / "u.jsonl", "")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("blank", range(3))
+def test_blank_lines_above_the_header_are_no_header(tmp_path: Path, blank: int, end: str) -> None:
+    texts = {
+        "id;v\n1;a\n\n2;b\n": [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}],
+        'id,"v\nw"\n1,2\n': [{"id": 1, f"v{end}w": 2}],
+        "id\n1\n\n2\n": [{"id": 1}, {"id": None}, {"id": 2}],
+    }
+    for text, rows in texts.items():
+        (tmp_path / "t.csv").write_bytes((blank * "\n" + text).replace("\n", end).encode())
+        assert read_relation(open_relation(tmp_path / "t.csv")).to_pylist() == rows
+    (tmp_path / "nameless").write_bytes(blank * end.encode() + b"1,2" + end.encode())
+    plain = open_relation(tmp_path / "nameless", options=ReadOptions(header=False))
+    assert read_relation(plain).to_pylist() == [{"column1": 1, "column2": 2}]

@@ -51,6 +51,8 @@ class _Layout:
     names: tuple[str, ...]
     delimiter: str
     options: ReadOptions
+    before: int
+    """Rows before those of values: the header, and blank lines above it."""
 
 
 def open_csv(files: Sequence[DataFile], name: str, options: ReadOptions, spool: Spool | None) -> SpooledRelation:
@@ -106,13 +108,15 @@ def _layout(file: DataFile, options: ReadOptions) -> _Layout:
     path = file.path
     with reading(path, "CSV"):
         with _lines(path, options.encoding) as lines:
-            first = lines.readline()
+            first = next(filter(str.strip, lines), "")
         delimiter = options.delimiter or ("\t" if ".tsv" in path.lower() else sniffed_delimiter(first))
         with _lines(path, options.encoding) as lines:
-            row: list[str] = next(_rows(lines, delimiter, options.quote), [])
+            blank, row = next(
+                ((n, row) for n, row in enumerate(_rows(lines, delimiter, options.quote)) if row), (0, [])
+            )
     names = options.names or (row if options.header else [f"column{n + 1}" for n in range(len(row))])
     check_names(names, path, len(row))
-    return _Layout(path, file.mark, tuple(names), delimiter, options)
+    return _Layout(path, file.mark, tuple(names), delimiter, options, blank + 1 if options.header else 0)
 
 
 def _text_batches(layout: _Layout) -> Iterator[pa.RecordBatch]:
@@ -121,7 +125,7 @@ def _text_batches(layout: _Layout) -> Iterator[pa.RecordBatch]:
         use_threads=False,
         block_size=_BLOCK,
         column_names=names,
-        skip_rows_after_names=int(options.header),
+        skip_rows_after_names=layout.before,
     )
     parse = pa_csv.ParseOptions(
         delimiter=layout.delimiter,

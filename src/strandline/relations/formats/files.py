@@ -478,7 +478,7 @@ def _by_text(head: bytes) -> str | None:
     text = head.removeprefix(b"\xef\xbb\xbf")
     if text.lstrip().startswith(b"{"):
         return "json"
-    line = text.split(b"\n", 1)[0]
+    line = text.lstrip(b"\r\n").split(b"\n", 1)[0]
     if b"\x00" in head or not any(mark.encode() in line for mark in DELIMITERS):
         return None
     try:
