@@ -160,6 +160,18 @@ def test_column_names_are_matched_without_regard_to_case() -> None:
         sl.diff(old, new, key="id")
 
 
+def test_options_name_columns_without_regard_to_case_too() -> None:
+    old = pa.table({"Id": ["A ", "b"], "Price": [1.0, 2.0], "qty": [1, 2], "First": ["x", "y"]})
+    new = pa.table({"ID": ["a", "b"], "price": [1.001, 2.0], "Qty": [9, 9], "name": ["x", "y"]})
+    rules = {"id": "trim casefold", "PRICE": "abs:0.01", "string": "trim"}
+    how: dict[str, Any] = {"key": "id", "any_case": True, "runner": "inline", "compare": rules}
+    found = sl.diff(old, new, ignore=["QTY"], rename={"first": "NAME"}, **how)
+    assert (found.header.key, found.header.values) == (("ID",), ("price", "name"))
+    assert found.summary().unchanged == 2
+    chosen = sl.diff(old, new, columns=["id", "QTY"], **{**how, "compare": {"Id": "trim casefold"}})
+    assert (chosen.header.values, chosen.summary().updated) == (("Qty",), 2)
+
+
 def test_a_state_meets_names_that_differ_in_case_alone(tmp_path: Path) -> None:
     nights = [pa.table({"ID": [1, 2], "Qty": [1, 2]}), pa.table({"id": [2, 3], "qty": [5, 3]})]
     nights.append(nights[1].rename_columns(["Id", "QTY"]))

@@ -99,7 +99,7 @@ def parse_comparator(rule: str) -> Comparator:
 
 def comparators_for(schema: pa.Schema, rules: Mapping[str, str]) -> dict[str, Comparator]:
     """The comparator of each column that has one; a rule that fits no column, or not its type, is refused."""
-    unknown = [name for name in rules if name not in (*schema.names, *_KINDS, "*")]
+    unknown = [name for name in rules if name not in (*schema.names, *RULES_OF_KINDS)]
     if unknown:
         raise InputError(
             f"there is no column {unknown[0]!r} to compare by {rules[unknown[0]]!r}",
@@ -282,6 +282,8 @@ def _casefolded(column: ArrowColumn) -> ArrowColumn:
 
 
 _KINDS: dict[str, Callable[[pa.DataType], bool]] = {"string": _is_text, "number": is_number, "time": _is_time}
+RULES_OF_KINDS = (*_KINDS, "*")
+"""What a rule may be for, instead of a column."""
 _NORMALISERS: dict[str, Callable[[ArrowColumn], ArrowColumn]] = {
     "trim": lambda column: pc.utf8_trim_whitespace(_text(column)),
     "casefold": lambda column: _casefolded(_text(column)),

@@ -27,7 +27,7 @@ from strandline.differential.options import DiffKeywords, DiffOptions, options_f
 from strandline.differential.partitioned_hash import partitioned_hash
 from strandline.differential.plan import DiffPlan, plan_diff
 from strandline.differential.pointer_diff import pointer_diff
-from strandline.differential.renames import check_renames, check_strict, suggest_renames
+from strandline.differential.renames import check_renames, check_strict, spelled_options, suggest_renames
 from strandline.differential.result import DiffResult, SortedParts, WorkDone
 from strandline.differential.signature_diff import signature_diff
 from strandline.differential.signatures import (
@@ -452,6 +452,7 @@ def _next_state(plan: DiffPlan, options: DiffOptions, result: DiffResult, algori
 def _signed_anew(plan: DiffPlan, options: DiffOptions, state: SignatureState, algorithm: str) -> SignatureState:
     """Signatures of all columns of the new side: those that both sides shared would be refused by the next run."""
     names = plan.new.relation.schema.names
+    options = spelled_options(options, names) if options.any_case else options
     given = replace(
         options,
         columns=tuple(name for name in options.columns if name in names),

@@ -19,7 +19,7 @@ from strandline.differential.comparison import Comparison
 from strandline.differential.folded_keys import fold_relations
 from strandline.differential.inputs import Input, check_two_streams, read_through
 from strandline.differential.options import DiffOptions
-from strandline.differential.renames import as_spelled, check_renames, respelled
+from strandline.differential.renames import as_spelled, check_renames, respelled, spelled_options, spelled_renames
 from strandline.differential.signatures import SignatureState, rename_fields
 from strandline.engine import Runner, SparkRunner, Spool, choose_runner, machine_memory
 from strandline.errors import InputError, KeysError
@@ -185,6 +185,7 @@ def plan_diff(
     runner_name, session = running
     spool = Spool()
     met = _meet((old, new), key, options, session, spool)
+    options = met.options
     frames = [frame for frame in map(flowing_frame, (met.old, met.new)) if frame is not None]
     flows = bool(frames) and not met.comparison.folding and _can_flow(frames, old, options, running)
     if not flows:
@@ -217,7 +218,7 @@ def plan_diff(
 @dataclass(frozen=True)
 class _Meeting:
     """Both sides, open, in the types in which they meet; what the old side's columns are called now; and how they are
-    compared. The rest as in `DiffPlan`."""
+    compared, with the options for these names. The rest as in `DiffPlan`."""
 
     old: Relation
     new: Relation
@@ -225,6 +226,7 @@ class _Meeting:
     comparison: Comparison
     state: SignatureState | None
     drift: Header | None
+    options: DiffOptions
 
 
 def _meet(
@@ -236,6 +238,7 @@ def _meet(
     # A state was given its new names when it was loaded.
     rename = {} if state is not None else options.rename
     if options.any_case:
+        rename = spelled_renames(rename, old.schema.names, new.schema.names)
         new_case = respelled(old.schema.names, new.schema.names, rename)
         if state is not None:
             state = state.renamed(new_case)
@@ -243,6 +246,7 @@ def _meet(
         else:
             rename = {**new_case, **rename}
         key = as_spelled(key, new.schema.names)
+        options = spelled_options(options, [*(rename.get(name, name) for name in old.schema.names), *new.schema.names])
     check_renames(old.schema, rename)
     old, new = _typed_by_the_other(state, old, new, rename)
     old, new = _meeting_as_doubles(old, new, options, rename)
@@ -252,7 +256,7 @@ def _meet(
     if drift is not None:
         old = _with_added(state, old, new, drift, rename)
         comparison = _comparison(old.schema, new.schema, key, options, rename)
-    return _Meeting(old, new, rename, comparison, state, drift)
+    return _Meeting(old, new, rename, comparison, state, drift, options)
 
 
 def _opened(

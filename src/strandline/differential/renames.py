@@ -5,11 +5,14 @@ case alone, renames that the rows suggest; and schemas that must not differ.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from strandline.changes import Header
+from strandline.differential.comparators import RULES_OF_KINDS
+from strandline.differential.options import DiffOptions
 from strandline.errors import SchemaError, did_you_mean
 from strandline.relations import conform, read_scan
 from strandline.values import Incomparable, common_type, match, unequal
@@ -41,10 +44,27 @@ def respelled(old: Sequence[str], new: Sequence[str], rename: Mapping[str, str])
     return renames
 
 
-def as_spelled(key: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
-    """The key's columns as the new side spells them."""
+def as_spelled(given: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """Columns that are named in any case, as they are spelled; of two that are alike, as the last one."""
     spelled = {name.casefold(): name for name in names}
-    return tuple(name if name in names else spelled.get(name.casefold(), name) for name in key)
+    return tuple(name if name in names else spelled.get(name.casefold(), name) for name in given)
+
+
+def spelled_renames(rename: Mapping[str, str], old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
+    """The renames that are given, as the sides spell their names."""
+    return dict(zip(as_spelled(tuple(rename), old), as_spelled(tuple(rename.values()), new), strict=True))
+
+
+def spelled_options(options: DiffOptions, names: Sequence[str]) -> DiffOptions:
+    """The options with the columns that they name as the sides do: `names` are those of both, the new side's last."""
+    rules = [rule for rule in options.compare if rule not in RULES_OF_KINDS]
+    spelled = dict(zip(rules, as_spelled(rules, names), strict=True))
+    return replace(
+        options,
+        columns=as_spelled(options.columns, names),
+        ignore=as_spelled(options.ignore, names),
+        compare={spelled.get(name, name): rule for name, rule in options.compare.items()},
+    )
 
 
 def check_renames(old: pa.Schema, rename: Mapping[str, str]) -> None:
