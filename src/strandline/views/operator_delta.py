@@ -163,9 +163,17 @@ class OperatorSides:
         content = self._content(operator, new=new)
         known = self._memory.recall(content)
         if known is None:
-            known = self._every_row(operator.accumulating(held), new=new)
+            known = self._held(operator, held, new=new)
             self._memory.remember(content, known)
         return known
+
+    def _held(self, operator: Operator, held: Accumulators, *, new: bool) -> pa.Table:
+        """The accumulators of all groups, computed from the rows."""
+        if not held.keys:
+            with self._kernels(operator) as kernels:
+                if kernels is not None:
+                    return kernels.accumulated(operator, held, new=new)
+        return self._every_row(operator.accumulating(held), new=new)
 
     def _content(self, operator: Operator, *, new: bool) -> Hashable | None:
         """What identifies the rows that an operator gives at one of the states."""
@@ -290,23 +298,22 @@ class OperatorSides:
 
     def _of_accumulators(self, operator: Operator, held: Accumulators, delta: pa.Table) -> pa.Table:
         """The change of groups to which changes can be added."""
-        groups = operator.accumulating(held)
         old = self._accumulated(operator, held, new=False)
         touched, others = held.parted(old, delta)
         new, lost = held.merged(touched, repeated(delta), repeated(delta, -1))
         if len(lost):
-            new = self._computed_again(groups, held, new, lost)
+            new = self._computed_again(operator, held, new, lost)
         self._memory.remember(self._content(operator, new=True), _in_few_chunks(pa.concat_tables([others, new])))
         self.work[operator.name].how.append(f"added to {len(new)} of {len(old)} groups that are known")
         rows = counted_rows(*_results(operator, held, touched, new))
         return self._gave(operator, len(delta), rows)
 
-    def _computed_again(self, groups: Operator, held: Accumulators, rows: pa.Table, lost: pa.Table) -> pa.Table:
+    def _computed_again(self, operator: Operator, held: Accumulators, rows: pa.Table, lost: pa.Table) -> pa.Table:
         """Accumulators of groups, those of the lost ones computed from the rows of these."""
-        wanted = dict(enumerate(lost.columns))
+        wanted, groups = dict(enumerate(lost.columns)), operator.accumulating(held)
         relations = {relation for core in groups.inputs for relation in core.relations}
         if not held.keys or self.running.on_spark(self.below.state(new=True), relations) is not None:
-            return held.parted(self._every_row(groups, new=True), rows)[0]
+            return held.parted(self._held(operator, held, new=True), rows)[0]
         if self._is_entered_by_key(groups, wanted):
             again = operator_rows(groups, [repeated(self._input(groups, 0, wanted, new=True))], lost)
         else:

@@ -3,8 +3,9 @@
     pages ──▶ join, by stretches ──▶ exchange by the parts of an operator ──▶ the operator, bucket by bucket ──▶ join …
 
 Rows of one part of an operator meet in one bucket, and parts have nothing to do with each other, so an operator over
-the rows of a bucket gives its rows of that bucket. What one step wrote is handed to the next as scans: the driver
-sees no rows but those of the result, and those of an operator without parts, which is computed there.
+the rows of a bucket gives its rows of that bucket. Of an operator without parts to which changes can be added, each
+kernel computes what is held of some rows. What one step wrote is handed to the next as scans: the driver sees no rows
+but those of the result, and those of other operators without parts, which are computed there.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ from typing import Any
 import pyarrow as pa
 
 from strandline.changes import COUNT, counted_rows
-from strandline.engine import Attempt, InlineRunner, Result, Runner, Spool, WorkItem, kernel, sandboxed_duckdb
+from strandline.engine import (
+    Attempt,
+    InlineRunner,
+    Result,
+    Runner,
+    Spool,
+    WorkItem,
+    cut_evenly,
+    kernel,
+    sandboxed_duckdb,
+)
 from strandline.relations import (
     BucketScans,
     Exchange,
@@ -28,8 +39,8 @@ from strandline.relations import (
     schema_from_text,
     schema_to_text,
 )
-from strandline.values import no_rows, plain_schema
-from strandline.views.definition import Operator, ViewDefinition, operator_rows
+from strandline.values import cast_rows, no_rows, plain_schema
+from strandline.views.definition import Accumulators, Operator, ViewDefinition, operator_rows
 from strandline.views.delta_query import DeltaSides
 from strandline.views.join import (
     BUCKET_BYTES,
@@ -70,11 +81,27 @@ class ViewKernels:
     def operator_rows(self, operator: Operator, *, new: bool) -> list[Scan]:
         """All rows of an operator at one of the states."""
         if not operator.inputs:
-            rows = operator_rows(operator, [])
-            return [part.scan for part in open_relation(rows, spool=self.spool).parts()] if len(rows) else []
+            return self._scans_of(operator_rows(operator, []))
+        held = operator.accumulators
+        if held is not None and not operator.parts[0]:
+            results = held.results([self.accumulated(operator, held, new=new)])[0]
+            return self._scans_of(cast_rows(results, plain_schema(operator.schema)))
         sides = [_side(operator, place, self.rows(one, new=new)) for place, one in enumerate(operator.inputs)]
         template = {**_record(operator), "old": [_bucket(sides, place) for place in range(len(sides))]}
         return self._run(operator, sides, template)
+
+    def accumulated(self, operator: Operator, held: Accumulators, *, new: bool) -> pa.Table:
+        """What is held of an operator without parts: of some rows by each kernel, and put together here."""
+        (core,), groups = operator.inputs, operator.accumulating(held)
+        scans = self.rows(core, new=new)
+        if not scans:
+            return operator_rows(groups, [no_rows(plain_schema(core.schema))])
+        schema = schema_to_text(Join.of(core).rows_schema)
+        count = max(self.runner.parallelism, sum(scan.bytes for scan in scans) // BUCKET_BYTES)
+        pieces = [[scan.to_json() for scan in some] for some in cut_evenly(scans, lambda scan: scan.bytes, count)]
+        items = [{**_record(groups), "old": [{"schema": schema, "scans": piece}]} for piece in pieces]
+        outcomes = self.runner.run(compute_operator, items, self.spool, operator.kind)
+        return held.together([read_table([scan]) for scan in written_scans(outcomes, plain_schema(groups.schema))])
 
     def operator_delta(self, operator: Operator, changed: Collection[int], parts: pa.Table | None) -> pa.Table:
         """What an operator gives at the new state of its changed inputs and not at the old, with `_count`; not net.
@@ -94,6 +121,9 @@ class ViewKernels:
         template |= {name: [_bucket(sides, one) for one in some] for name, some in (("old", old), ("new", new))}
         scans = self._run(operator, sides, template)
         return read_table(scans) if scans else no_rows(counted_schema(operator.schema))
+
+    def _scans_of(self, rows: pa.Table) -> list[Scan]:
+        return [part.scan for part in open_relation(rows, spool=self.spool).parts()] if len(rows) else []
 
     def _run(self, operator: Operator, sides: Sequence[ExchangeSide], template: WorkItem) -> list[Scan]:
         # Rows without parts meet in one place, wherever they are computed.

@@ -69,6 +69,10 @@ class Accumulators(Protocol):
         """What is held of some groups, and of all others."""
         ...
 
+    def together(self, pieces: Sequence[pa.Table]) -> pa.Table:
+        """What is held of all rows, of what is held of some of them each."""
+        ...
+
 
 @dataclass(frozen=True)
 class GroupAccumulators:
@@ -151,6 +155,12 @@ class GroupAccumulators:
         chosen[near[match(held.take(pa.array(near)), groups).old]] = True
         return rows.filter(pa.array(chosen)), rows.filter(pa.array(~chosen))
 
+    def together(self, pieces: Sequence[pa.Table]) -> pa.Table:
+        shown = [*map(quoted, self.keys)]
+        shown += [f"{kind}({quoted(name)}) AS {quoted(name)}" for name, kind in self.kinds.items()]
+        sql = f"SELECT {', '.join(shown)} FROM held{self._grouped}"
+        return cast_rows(computed(sql, {"held": pa.concat_tables(pieces)}, _DOING), self.schema)
+
 
 SPARE = 100
 """How many more rows than it shows are held of a LIMIT."""
@@ -211,6 +221,13 @@ class FirstRows:
 
     def parted(self, rows: pa.Table, groups: pa.Table) -> tuple[pa.Table, pa.Table]:
         return rows, rows.slice(0, 0)
+
+    def together(self, pieces: Sequence[pa.Table]) -> pa.Table:
+        rows = pa.concat_tables(pieces)
+        more = len(rows) > self.most or any(len(one) and one.column(self.more)[0].as_py() for one in pieces)
+        sql = f"SELECT * FROM i0 {self.order} LIMIT {self.most}"
+        first = computed(sql, {"i0": rows.select(self.columns.names)}, _DOING)
+        return cast_rows(first.append_column(self.more, pa.array([more] * len(first), pa.bool_())), self.schema)
 
 
 @dataclass(frozen=True)

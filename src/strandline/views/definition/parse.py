@@ -67,6 +67,7 @@ from strandline.views.definition.subqueries import (
     taken_out,
     with_columns_named,
     with_correlated_value,
+    with_in,
     with_value,
 )
 
@@ -168,7 +169,7 @@ class _SelectReader:
 
     def __init__(self, query: exp.Select, names: _QueryNames, around: NameScope | None = None) -> None:
         check_select(query)
-        self.query = with_one_group(query.copy())
+        self.query = with_in(with_one_group(query.copy()))
         self.query.set("with_", None)
         self.names = names
         self.beyond = (*names.beyond, *(() if around is None else (around,)))

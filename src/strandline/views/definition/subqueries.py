@@ -95,6 +95,23 @@ def taken_out(query: exp.Select) -> dict[str, Subquery]:
     return places
 
 
+def with_in(query: exp.Select) -> exp.Select:
+    """The query in which `x = ANY (q)` is `x IN (q)`, and `x <> ALL (q)` is `NOT x IN (q)`: so DuckDB writes both."""
+    from sqlglot import exp
+
+    def asked(node: exp.Expr) -> exp.Expr:
+        other = node.args.get("expression")
+        is_any = isinstance(node, exp.EQ) and isinstance(other, exp.Any)
+        is_no = isinstance(node, exp.NEQ) and isinstance(other, exp.All)
+        if other is None or not (is_any or is_no) or not isinstance(other.this.unnest(), exp.Query):
+            return node
+        found = exp.In(this=node.this, query=exp.Subquery(this=inside_parentheses(other.this)))
+        return exp.Not(this=found) if is_no else found
+
+    query.transform(asked, copy=False)
+    return query
+
+
 def _outermost(tree: exp.Expr) -> Iterator[exp.Expr]:
     from sqlglot import exp
 
