@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import random
+import resource
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from tests.cli.command import Command
 
 import strandline as sl
-from strandline.errors import InputError
+from strandline.errors import InputError, StorageError
 from strandline.relations import open_relation, read_relation
 
 ROWS = pa.table(
@@ -100,3 +102,29 @@ def test_the_command_exports_a_state(
     assert "there is no table gone" in command("export", "shop", "gone", "y.parquet").err
     told = command("export", "shop", "stock", os.devnull, "--overwrite").err
     assert "something of that name is there. Name another place.\n" in told
+
+
+@pytest.mark.parametrize("to", ["parquet", "delta", "iceberg"])
+def test_an_export_that_the_disk_refuses_leaves_nothing_and_is_done_once_there_is_room(
+    shop: sl.Store, tmp_path: Path, to: str
+) -> None:
+    chance = random.Random(7)
+    wide = pa.table({"id": range(50_000), "v": [chance.random() for _ in range(50_000)]})
+    table = shop.create_table("wide", wide, key="id")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(StorageError, match=r"(?i)file too large"):
+            table.export(tmp_path / "out", to=to)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert sorted(os.listdir(tmp_path)) == ["shop"]
+    assert table.export(tmp_path / "out", to=to).rows == 50_000
+
+
+def test_an_export_that_a_format_refuses_leaves_no_folder(shop: sl.Store, tmp_path: Path) -> None:
+    shop.create_table("odd", pa.table({"id": [1], "t": pa.array([1], pa.time64("ns"))}), key="id")
+    for to in ("delta", "iceberg"):
+        with pytest.raises(InputError, match="can't hold these rows"):
+            shop.table("odd").export(tmp_path / to, to=to)
+    assert os.listdir(tmp_path) == ["shop"]

@@ -7,17 +7,22 @@ a new version, and keeps its old ones.
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from strandline.errors import InputError, extra
+from strandline.errors import InputError, StorageError, extra
 from strandline.relations import Relation, iceberg_catalog, read_scan, relation_batches
+from strandline.storage import is_object_url
 from strandline.tables import TableRelation
 
 FILES = ("parquet", "csv", "jsonl", "arrow")
 EXPORTS = (*FILES, "delta", "iceberg")
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 @dataclass(frozen=True)
@@ -42,11 +47,31 @@ def export_relation(
     if os.path.exists(place) and not (overwrite and (to == "delta" or os.path.isfile(place))):
         hint = "Name another place" + ("" if overwrite or to == "iceberg" else ", or say overwrite=True (--overwrite)")
         raise InputError("something of that name is there", doing=doing, hint=hint)
+    write = {"delta": _to_delta, "iceberg": _to_iceberg}.get(to, _to_file)
+    in_folder = to not in FILES and not is_object_url(place) and not os.path.exists(place)
     try:
-        {"delta": _to_delta, "iceberg": _to_iceberg}.get(to, _to_file)(relation, place, to)
+        with _new_folder(place, doing) if in_folder else nullcontext():
+            write(relation, place, to)
+    except OSError as error:
+        raise StorageError(str(error.strerror or error), doing=doing) from error
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
         raise InputError(f"{to} can't hold these rows: {' '.join(str(error).split())[:300]}", doing=doing) from None
     return Exported(place, to, relation.rows)
+
+
+@contextmanager
+def _new_folder(path: str, doing: str) -> Iterator[None]:
+    """A folder of our own, which goes again unless all that was to be written there is."""
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        raise InputError("something of that name is there", doing=doing, hint="Name another place") from None
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
 
 
 def _to_file(relation: Relation, path: str, to: str) -> None:
@@ -68,6 +93,9 @@ def _to_delta(relation: Relation, path: str, _: str) -> None:
     except Exception as error:
         if type(error) is not Exception and not isinstance(error, DeltaError):  # what it can't hold is a bare one
             raise
+        if refused := _OS_ERROR.search(str(error)):
+            number = int(refused[1])
+            raise OSError(number, os.strerror(number)) from error
         raise ValueError(str(error).splitlines()[0]) from None
 
 
