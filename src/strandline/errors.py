@@ -59,6 +59,7 @@ class StrandlineError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, why: str, *, doing: str = "", hint: str = "") -> None:
+        why, doing, hint = (text.encode("utf-8", "backslashreplace").decode() for text in (why, doing, hint))
         why = without_passwords(why)
         # What drivers say may quote a whole value: its middle is left out.
         self.why = why if len(why) <= 2_000 else f"{why[:1_000]}…{why[-999:]}"
@@ -196,6 +197,11 @@ class InUse(StoreError):
 
 class Damaged(StoreError):
     """A checksum or an invariant does not hold."""
+
+
+def is_broken(text: str) -> bool:
+    """Whether a text holds half of a character (a lone surrogate), which no file and no database takes."""
+    return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def did_you_mean(

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from strandline.errors import SchemaError
-from strandline.values.spark_types import spark_schema, spark_table
+from strandline.values.spark_types import arrow_schema_of, spark_schema, spark_table
 
 CASTS: list[tuple[pa.DataType, Any, pa.DataType, Any]] = [
     (pa.bool_(), True, pa.bool_(), True),
@@ -58,3 +58,18 @@ def test_what_spark_cannot_hold_is_refused_naming_the_column(type_: pa.DataType)
 def test_nanoseconds_that_would_be_lost_are_refused_naming_the_column() -> None:
     with pytest.raises(SchemaError, match="'at'"):
         spark_table(pa.table({"at": pa.array([1], pa.timestamp("ns"))}))
+
+
+def test_a_column_that_spark_cant_give_to_arrow_is_named() -> None:
+    from pyspark.sql.types import IntegerType, StructField, StructType, YearMonthIntervalType
+
+    months = StructField("months", YearMonthIntervalType(1, 1))
+    for struct in (
+        StructType([StructField("id", IntegerType()), months]),
+        StructType([StructField("in", StructType([months]))]),
+    ):
+        with pytest.raises(
+            SchemaError, match=r"column '(months|in)' is .*interval month.*, which Spark can't give to Arrow"
+        ):
+            arrow_schema_of(struct)
+    assert arrow_schema_of(StructType([StructField("id", IntegerType())])).names == ["id"]

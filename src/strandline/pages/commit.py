@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from strandline.errors import Conflict, InputError, StorageError, StrandlineError, Unanswered
+from strandline.errors import Conflict, InputError, StorageError, StrandlineError, Unanswered, is_broken
 from strandline.pages.batch_queue import BatchQueue, PendingCommit
 from strandline.pages.format import Pointer, Reservation, SnapshotRecord, snapshot_to_json
 from strandline.pages.ids import CommitNumber, PhysicalPage, TableId, TransactionId, refuse_own_name
@@ -63,6 +63,8 @@ class Committer:
 
     def begin(self, message: str = "") -> Transaction:
         """A new transaction, based on the newest state that this process knows."""
+        if is_broken(message):
+            raise InputError(f"the message {message!r} holds half of a character", doing="beginning a transaction")
         self.clear_lost()
         if self._version.doubtful:
             self._version.refresh()

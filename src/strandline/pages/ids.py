@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NewType
 
-from strandline.errors import InputError
+from strandline.errors import InputError, is_broken
 from strandline.pages.liveness import ProcessIdentity
 
 CommitNumber = NewType("CommitNumber", int)
@@ -47,9 +47,22 @@ def is_own_name(name: str) -> bool:
 
 
 def refuse_own_name(name: str, doing: str, hint: str = "Take a name that begins otherwise") -> None:
-    """Refuse to a user what has a name that is kept for what we make, write and drop ourselves."""
+    """Refuse to a user what has a name that is kept for what we make, write and drop ourselves, or that is no text."""
+    refuse_broken_name(name, doing)
     if is_own_name(name):
         raise InputError(f"{name!r} is kept for what Strandline itself makes", doing=doing, hint=hint)
+
+
+def refuse_broken_name(name: str, doing: str) -> None:
+    """Refuse what can't be stored as a name."""
+    if is_broken(name):
+        raise InputError(f"{name!r} is no name: it holds half of a character", doing=doing)
+
+
+def encoded_name(name: str) -> bytes:
+    """A table's name as the catalog has it."""
+    refuse_broken_name(name, "looking for a table")
+    return name.encode()
 
 
 CATALOG = TableId(0)

@@ -24,7 +24,7 @@ from strandline.pages.format import (
     scan,
     table_entry,
 )
-from strandline.pages.ids import CATALOG, CommitNumber, LogicalPage, TableId, VersionObject
+from strandline.pages.ids import CATALOG, CommitNumber, LogicalPage, TableId, VersionObject, encoded_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class ReadView:
     def find_domain(self, name: str) -> TableEntry | None:
         """The domain of that name; reads a handful of nodes whatever the number of domains, once."""
         if name not in self._named:
-            place = floor(lambda number: self._leafage(CATALOG, number), name.encode())
+            place = floor(lambda number: self._leafage(CATALOG, number), encoded_name(name))
             self._named[name] = TableId(place[1]) if place is not None and place[0] == name.encode() else None
         domain = self._named[name]
         if domain is None:

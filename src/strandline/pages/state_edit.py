@@ -48,6 +48,7 @@ from strandline.pages.ids import (
     LogicalPage,
     PhysicalPage,
     TableId,
+    encoded_name,
 )
 from strandline.pages.locks import BatchLocks
 from strandline.pages.read_view import ReadView, State
@@ -381,7 +382,7 @@ class StateEdit:
 
     def find(self, name: str) -> TableId | None:
         """The domain of that name, edits included."""
-        place = floor(self.domain(CATALOG).get_leafage, name.encode())
+        place = floor(self.domain(CATALOG).get_leafage, encoded_name(name))
         return TableId(place[1]) if place is not None and place[0] == name.encode() else None
 
     def create(self, name: str, record: bytes) -> TableEdit:

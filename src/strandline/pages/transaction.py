@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING
 
 from strandline.errors import Deadlock, LockTimeout, StoreError
 from strandline.pages.format import Entry, ObjectWriter, PageRef
-from strandline.pages.ids import CATALOG, FIRST_PLACEHOLDER, CommitNumber, LogicalPage, TableId, TransactionId
+from strandline.pages.ids import (
+    CATALOG,
+    FIRST_PLACEHOLDER,
+    CommitNumber,
+    LogicalPage,
+    TableId,
+    TransactionId,
+    encoded_name,
+)
 from strandline.pages.locks import INTENTION, Mode, Resource, key_resource, page_resource, table_resource
 from strandline.pages.process_registry import NameBlock
 from strandline.pages.read_view import ReadView
@@ -129,7 +137,7 @@ class Transaction:
 
     def lock_name(self, name: str, mode: Mode) -> None:
         """Lock the name of a table: in S to look whether there is one, in X to give it to one or take it away."""
-        self._lock_key(CATALOG, None, name.encode(), mode)
+        self._lock_key(CATALOG, None, encoded_name(name), mode)
 
     def lock_page(self, domain: TableId, page: LogicalPage, mode: Mode) -> None:
         """Lock a page, and announce it on the table.

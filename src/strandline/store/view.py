@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strandline.changes import Changes, difference
-from strandline.errors import InputError, StrandlineError
+from strandline.errors import InputError, StrandlineError, is_broken
 from strandline.pages import ReadView, TemporaryVersion
 from strandline.relations import Address, parse_address, same_place
 from strandline.replication import (
@@ -317,6 +317,9 @@ def create_view(host: ViewHost, wanted: ViewRecord) -> View:
         raise InputError(f"{wanted.policy!r} is no refresh policy", doing=doing, hint=f"Use {', '.join(POLICIES)}")
     if not name or name != name.strip() or name.startswith("_"):
         raise InputError(f"{name!r} is no name for a view", doing=doing)
+    for text, what in ((name, "the name"), (wanted.comment, "the comment")):
+        if is_broken(text):
+            raise InputError(f"{what} {text!r} holds half of a character", doing=doing)
     if wanted.target_lag is not None and not wanted.stored:
         raise InputError(
             "a target lag is that of stored rows, or of a copy", doing=doing, hint="Say stored=True (--stored)"

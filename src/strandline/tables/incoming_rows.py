@@ -13,7 +13,7 @@ import pyarrow as pa
 from strandline.errors import InputError, KeysError, SchemaError
 from strandline.relations import conform
 from strandline.tables.keys import repeats, show_keys, sort_order
-from strandline.tables.schema import TableSchema
+from strandline.tables.schema import TableSchema, refuse_broken_column
 
 
 def in_memory(data: Any) -> bool:
@@ -150,6 +150,8 @@ def _from_dictionaries(rows: Sequence[Any], schema: pa.Schema | None) -> pa.Tabl
             "rows in a list must be dictionaries", doing="reading rows", hint="For example [{'id': 1, 'name': 'a'}]"
         )
     names = list(dict.fromkeys(name for row in rows for name in row))
+    for name in names:
+        refuse_broken_column(name, "reading rows")
     if schema is None:
         return pa.table({name: _of_one_type([row.get(name) for row in rows], name) for name in names})
     known = pa.schema([pa.field(f.name, f.type) for f in schema if f.name in names or not names])

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.changes import OURS, RESERVED, check_key
-from strandline.errors import SchemaError, did_you_mean
+from strandline.errors import SchemaError, did_you_mean, is_broken
 from strandline.relations import (
     check_names,
     relation_type,
@@ -126,6 +126,12 @@ def refuse_own_columns(names: Sequence[str], doing: str) -> None:
         )
 
 
+def refuse_broken_column(name: object, doing: str) -> None:
+    """Refuses what can't be stored as a column's name."""
+    if isinstance(name, str) and is_broken(name):
+        raise SchemaError(f"{name!r} is no name for a column: it holds half of a character", doing=doing)
+
+
 def new_table_schema(schema: pa.Schema, key: Sequence[str] = (), not_null: Sequence[str] = ()) -> TableSchema:
     """The schema of a new table, once its columns and key are checked."""
     doing = "creating a table"
@@ -205,6 +211,7 @@ def no_column(name: str, names: Sequence[str]) -> SchemaError:
 
 
 def _check_new_name(schema: TableSchema, name: str, doing: str) -> None:
+    refuse_broken_column(name, doing)
     refuse_own_columns([name], doing)
     if name in schema.names or name in (*RESERVED, DELETED) or not name:
         why = f"there is a column {name!r} already" if name in schema.names else f"{name!r} is no name for a column"

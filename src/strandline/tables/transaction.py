@@ -33,6 +33,7 @@ from strandline.tables.schema import (
     NAMED,
     WHAT_IFS,
     new_table_schema,
+    refuse_broken_column,
     refuse_own_columns,
     renamed,
     widened,
@@ -226,6 +227,7 @@ class TableTransaction:
         """A new column at the end. Rows that are there hold `default` in it; no page is written."""
         pending = self._tables.open(table)
         type_ = arrow_type(kind)
+        refuse_broken_column(name, f"adding column {name!r}")
         check_storable(pa.schema([pa.field(name, type_)]), f"adding column {name!r}")
         value = literal(default, pa.field(name, type_), f"adding column {name!r}")
         schema = with_column(pending.schema, name, type_, value, nullable=True)

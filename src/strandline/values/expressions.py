@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from strandline.errors import SqlError, did_you_mean
+from strandline.errors import SqlError, did_you_mean, is_broken
 from strandline.values.duckdb_columns import readable
 from strandline.values.duckdb_functions import PLAIN_CLASSES, connections, parsed_nodes, steady_functions, unsteady_call
 from strandline.values.encoding import no_rows
@@ -215,7 +215,7 @@ def _literal(value: Any, name: str, doing: str) -> Any:
     if isinstance(value, Decimal):
         return _decimal(value, name, doing)
     if isinstance(value, str):
-        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        if is_broken(value):
             raise SqlError(f"parameter :{name} is no text: it holds half of a character", doing=doing)
         return exp.Literal.string(value)
     if isinstance(value, (bytes, bytearray)):

@@ -7,6 +7,7 @@ that Spark can't hold at all is refused before any job. Every field becomes null
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from strandline.values.encoding import cast_rows, plain_type, with_inner_types
 from strandline.values.type_unification import is_plain_bytes, is_plain_text
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 _UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
 
@@ -65,10 +66,32 @@ def spark_struct(schema: pa.Schema) -> StructType:
 
 def arrow_schema_of(struct: StructType) -> pa.Schema:
     """The types in which Spark gives rows of its schema to Arrow, instants in UTC."""
+    from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
 
     zoned = "timezone" in inspect.signature(to_arrow_schema).parameters  # before PySpark 4.2 they always are in UTC
-    return to_arrow_schema(struct, timezone="UTC") if zoned else to_arrow_schema(struct)
+    options = {"timezone": "UTC"} if zoned else {}
+    try:
+        return to_arrow_schema(struct, **options)
+    except PySparkException:
+        column = next(field for field in struct.fields if not _goes_to_arrow(field, options))
+        raise SchemaError(
+            f"column {column.name!r} is {column.dataType.simpleString()}, which Spark can't give to Arrow",
+            doing="taking rows from Spark",
+            hint="Cast it in Spark, or leave it out",
+        ) from None
+
+
+def _goes_to_arrow(field: StructField, options: Mapping[str, str]) -> bool:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    try:
+        to_arrow_schema(StructType([field]), **options)
+    except PySparkException:
+        return False
+    return True
 
 
 def spark_table(table: pa.Table) -> pa.Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from strandline.errors import SqlError
+from strandline.errors import SqlError, is_broken
 from strandline.storage import import_whole
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ def load_sqlglot() -> None:
 
 def parse_sql(sql: str, doing: str, dialect: str = "duckdb") -> list[Any]:
     """The statements of a text. A mistake in it is told with its place, and what was expected."""
+    if is_broken(sql):
+        raise SqlError(f"{sql[:_SHOWN]!r} is no text: it holds half of a character", doing=doing)
     load_sqlglot()
     import sqlglot
     from sqlglot.errors import SqlglotError
