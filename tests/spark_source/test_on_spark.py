@@ -78,7 +78,7 @@ def test_a_view_is_a_table_of_its_rows(registered: Any, shop: Store) -> None:
     chosen = few.option("where", "id > 1").option("columns", "name,id").load(shop.url)
     assert sorted(chosen.collect()) == [("n3", 3), ("n4", 4)]
     assert "no column 'idd'" in refused(lambda: few.option("where", "idd > 1").load(shop.url).collect())
-    joined = "select few.name, orders.qty from few join orders using (id) order by few.name"
+    joined = "select few.name, orders.qty from few join orders on few.id = orders.id order by few.name"
     assert shop.query(joined, runner="spark").to_pylist() == shop.query(joined, runner="inline").to_pylist()
 
 
