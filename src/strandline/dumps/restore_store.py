@@ -22,7 +22,6 @@ from strandline.dumps.packs import CopyOptions, extract_packs
 from strandline.dumps.rebuild import RebuiltStore, StoreIdentity, rebuild_store
 from strandline.dumps.target import Target
 from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, StorageError
-from strandline.local_time import seconds_of
 from strandline.pages import (
     MAIN,
     MASTER,
@@ -36,7 +35,7 @@ from strandline.pages import (
     seal,
     unseal,
 )
-from strandline.storage import LocalStorage, Storage, auditing, is_stored, put_over
+from strandline.storage import LocalStorage, Storage, auditing, is_stored, put_over, seconds_of
 
 BATCH = 256
 _PAGE = re.compile(r"pages/[0-9a-f]+-[0-9a-f]+\.parquet|nodes/[0-9a-f]+-[0-9a-f]+")

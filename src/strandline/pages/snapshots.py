@@ -12,14 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from strandline.errors import InputError, InUse, NotFound, SnapshotExpired
-from strandline.local_time import seconds_of
 from strandline.pages.format import ChunkedList, Freed, ObjectWriter, Pointer, SnapshotRecord, Visits, snapshot_to_json
 from strandline.pages.ids import CommitNumber, TableId, is_own_name
 from strandline.pages.process_registry import ProcessRegistry, read_registry, seen_by
 from strandline.pages.read_view import ReadView, State
 from strandline.pages.reclamation import freed_by_drop
 from strandline.pages.swap import SwapPlan
-from strandline.storage import Closeable
+from strandline.storage import Closeable, seconds_of
 
 if TYPE_CHECKING:
     from strandline.pages.version import Version

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from strandline.errors import InputError
-from strandline.local_time import with_zone
+from strandline.storage import with_zone
 
 _NAMES = {
     "text": pa.string(),

@@ -39,6 +39,7 @@ from strandline.storage.local import (
     swap_after,
     taking_turn,
 )
+from strandline.storage.local_time import seconds_of, with_zone
 from strandline.storage.memory import MemoryStorage, OverlayStorage
 from strandline.storage.object_file import is_object_url, list_objects, object_version
 from strandline.storage.object_store import ObjectStorage

@@ -22,9 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.errors import Conflict, InputError
-from strandline.local_time import seconds_of
 from strandline.pages import Mode, PageSnapshot, ReadView, TableEdit, TableEntry, Version
-from strandline.storage import Storage, retried
+from strandline.storage import Storage, retried, seconds_of
 from strandline.tables import (
     ALL,
     NONE,
