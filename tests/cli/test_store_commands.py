@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import sqlite3
@@ -373,6 +374,26 @@ def test_a_relation_of_another_kind_is_told_with_what_is_for_it(shop: Run) -> No
             refused = shop(*words.format(name).split())
             assert refused.code == 2
             assert f"{name} is a {kind}, and no table. See strandline {command} --help" in refused.err
+
+
+def test_the_history_of_a_row_is_found_by_times_and_bytes(shop: Run) -> None:
+    keys = {
+        "us": (pa.array([dt.time(1, 2, 3)], pa.time64("us")), "01:02:03"),
+        "ns": (pa.array([dt.time(1, 2, 3, 5)], pa.time64("ns")), "01:02:03.000005"),
+        "seconds": (pa.array([dt.time(1, 2, 3)], pa.time32("s")), "01:02:03"),
+        "bytes": (pa.array([b"\x00\xffa\\"]), r"\x00\xFFa\x5C"),
+        "large": (pa.array([b"\x00"], pa.large_binary()), r"\x00"),
+        "fixed": (pa.array([b"\xff\x00"], pa.binary(2)), r"\xff\x00"),
+        "text": (pa.array([b"oslo"]), "oslo"),
+    }
+    with sl.open("shop") as store:
+        for name, (values, _) in keys.items():
+            store.create_table(name, pa.table({"k": values}), key="k")
+    for name, (_, written) in keys.items():
+        assert len(shop("history", "shop", name, written, "--json").json["states"]) == 1, name
+    for name, wrong in (("us", "noon"), ("fixed", r"\xff")):
+        refused = shop("history", "shop", name, wrong)
+        assert (refused.code, "is no value of k" in refused.err) == (2, True), name
 
 
 def test_a_store_is_named_with_one_of_its_tables(shop: Run) -> None:

@@ -4,6 +4,7 @@ what became of a row, and a table as a table of others.
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import Any
 
@@ -21,6 +22,7 @@ from strandline.cli.store_access import (
     version_option,
 )
 from strandline.engine import byte_count
+from strandline.errors import SchemaError
 
 _at_option = click.option("--at", metavar="STATE", help=f"As of an older state: {STATE}.")
 
@@ -96,8 +98,8 @@ def describe(store: str, table: str, at: str | None, version: str, as_json: bool
 def history(store: str, table: str, key: tuple[str, ...], version: str, as_json: bool) -> int:
     """Every state of one row of TABLE, the oldest first. States are those of the snapshots, and the present one.
 
-    Give a value for each column of the key. A state is shown with the snapshot in which it is first met. Exits with 1
-    if there never was such a row.
+    Give a value for each column of the key; bytes that are no text are written \\x00. A state is shown with the
+    snapshot in which it is first met. Exits with 1 if there never was such a row.
 
     \b
     Examples:
@@ -201,6 +203,25 @@ def _typed(text: str, name: str, kind: str) -> Any:
     return convert_text(pa.array([text]), arrow_type(kind), name)[0]
 
 
+_BYTE = re.compile(rb"\\x([0-9A-Fa-f]{2})")
+"""A byte that is no letter, as DuckDB writes it."""
+
+
+def _value(text: str, kind: Any) -> Any:
+    """The value of a type that is written as this text."""
+    import pyarrow as pa
+    import pyarrow.types as pt
+
+    from strandline.values import convert_text
+
+    if pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind) or pt.is_binary_view(kind):
+        data = _BYTE.sub(lambda byte: bytes.fromhex(byte[1].decode()), text.encode())
+        return pa.scalar(data, kind).as_py()
+    if pt.is_time(kind):
+        return convert_text(pa.array([text]), kind, "")[0].as_py()
+    return pa.scalar(text).cast(kind).as_py()
+
+
 def _values(key: tuple[str, ...], table: Any) -> list[Any]:
     """The texts of a command line as values of the key's types."""
     import pyarrow as pa
@@ -212,7 +233,7 @@ def _values(key: tuple[str, ...], table: Any) -> list[Any]:
     for text, name in zip(key, names, strict=True):
         kind = schema.field(name).type
         try:
-            values.append(pa.scalar(text).cast(kind).as_py())
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            values.append(_value(text, kind))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, SchemaError):
             raise click.UsageError(f"{text!r} is no value of {name}, which is {kind}") from None
     return values
