@@ -70,11 +70,10 @@ def check_base(schema: pa.Schema, header: Header) -> None:
     """Refuses partial sets, and relations of another schema than the one that the set starts from."""
     require_whole(header, _DOING)
     wanted = header.old_schema
-    odd = sorted(set(schema.names) ^ set(wanted.names))
+    there = set(schema.names)
+    odd = sorted(there ^ set(wanted.names))
     for field in wanted:
-        if field.name in schema.names and isinstance(
-            common_type(field.type, schema.field(field.name).type), Incomparable
-        ):
+        if field.name in there and isinstance(common_type(field.type, schema.field(field.name).type), Incomparable):
             odd.append(field.name)
     if odd:
         listed = [", ".join(f"{field.name} {field.type}" for field in each) for each in (schema, wanted)]

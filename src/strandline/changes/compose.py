@@ -127,11 +127,10 @@ def _own(header: Header, fill: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_meeting(left: pa.Schema, right: pa.Schema) -> None:
-    odd = sorted(set(left.names) ^ set(right.names))
+    there = set(right.names)
+    odd = sorted(set(left.names) ^ there)
     for field in left:
-        if field.name in right.names and isinstance(
-            common_type(field.type, right.field(field.name).type), Incomparable
-        ):
+        if field.name in there and isinstance(common_type(field.type, right.field(field.name).type), Incomparable):
             odd.append(field.name)
     if odd:
         raise ChangesError(

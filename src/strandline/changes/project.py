@@ -50,9 +50,10 @@ def projected_header(header: Header, columns: Sequence[str]) -> Header:
     doing = "projecting a change set"
     check_columns(pa.schema([header.new_schema.field(name) for name in header.columns]), columns, doing)
     fill = header.fill
+    before = set(header.old_schema.names)
     narrow = replace(
         header,
-        old_schema=pa.schema([header.old_schema.field(name) for name in columns if name in header.old_schema.names]),
+        old_schema=pa.schema([header.old_schema.field(name) for name in columns if name in before]),
         new_schema=pa.schema([header.new_schema.field(name) for name in columns]),
         fill=None if fill is None else fill.select([name for name in fill.column_names if name in columns]),
     )

@@ -287,7 +287,7 @@ def before_table(changes: ChangeSet, *, key: bool = True) -> pa.Table:
     columns = {name: changes.rows.column(name) for name in header.key} if key else {}
     if header.values:
         images = changes.rows.column(BEFORE)
-        columns |= {name: pc.struct_field(images, [place]) for place, name in enumerate(header.values)}
+        columns |= dict(zip(header.values, images.flatten(), strict=True))
     return pa.table(columns)
 
 

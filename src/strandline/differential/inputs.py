@@ -85,7 +85,7 @@ def read_through(
     """A side that reads the columns of `schema`, those that the condition speaks of, and those that are kept."""
     renamed = rename_fields(relation.schema, rename)
     where = None
-    names = [*schema.names, *(name for name in kept if name not in schema.names)]
+    names = list(dict.fromkeys([*schema.names, *kept]))
     if options.where is not None:
         condition = parse_condition(options.where, renamed, options.params)
         where = condition.sql

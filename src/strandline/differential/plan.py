@@ -303,7 +303,8 @@ def _typed_by_the_other(
     header, of JSON lines where all are null.
     """
     met = [(name, rename.get(name, name)) for name in old.schema.names]
-    met = [(mine, theirs) for mine, theirs in met if theirs in new.schema.names]
+    there = set(new.schema.names)
+    met = [(mine, theirs) for mine, theirs in met if theirs in there]
     unknown = old.schema.names if state is not None and not state.rows else untyped_columns(old)
     types = [(old.schema.field(mine).type, new.schema.field(theirs).type) for mine, theirs in met]
     of_old = {
@@ -330,10 +331,11 @@ def _meeting_as_doubles(
     if not options.compare or any(flowing_frame(side) is not None for side in (old, new)):
         return old, new
     types: tuple[dict[str, pa.DataType], dict[str, pa.DataType]] = {}, {}
+    there = set(new.schema.names)
     for name in old.schema.names:
         here = rename.get(name, name)
         rule = options.compare.get(here) or options.compare.get("number") or options.compare.get("*")
-        if here not in new.schema.names or not rule or parse_comparator(rule).tolerance not in ("abs", "rel"):
+        if here not in there or not rule or parse_comparator(rule).tolerance not in ("abs", "rel"):
             continue
         kinds = old.schema.field(name).type, new.schema.field(here).type
         if pt.is_decimal(kinds[0]) and pt.is_floating(kinds[1]):
@@ -469,7 +471,8 @@ def _comparison(
 
 def _chosen(old: pa.Schema, new: pa.Schema, key: Sequence[str], options: DiffOptions) -> set[str]:
     """The columns that take part, under the new side's names."""
-    both = pa.schema([*new, *(field for field in old if field.name not in new.names)])
+    there = set(new.names)
+    both = pa.schema([*new, *(field for field in old if field.name not in there)])
     if options.columns:
         check_columns(both, options.columns, "choosing columns to compare")
         return {*options.columns, *key}

@@ -4,6 +4,7 @@ case alone, renames that the rows suggest; and schemas that must not differ.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -77,7 +78,7 @@ def check_renames(old: pa.Schema, rename: Mapping[str, str]) -> None:
                 hint=f"{did_you_mean(name, old.names)} Its columns are {', '.join(old.names)}".strip(),
             )
     after = [rename.get(name, name) for name in old.names]
-    again = [name for name in after if after.count(name) > 1]
+    again = [name for name, times in Counter(after).items() if times > 1]
     if again:
         raise SchemaError(
             f"after renaming, {again[0]!r} stands twice", doing="reading --rename", hint="Choose other names"
@@ -87,7 +88,8 @@ def check_renames(old: pa.Schema, rename: Mapping[str, str]) -> None:
 def check_strict(header: Header) -> None:
     """Refuses two schemas that differ in any column or type, naming what differs."""
     old, new = header.old_schema, header.new_schema
-    retyped = [name for name in new.names if name in old.names and old.field(name).type != new.field(name).type]
+    there = set(old.names)
+    retyped = [name for name in new.names if name in there and old.field(name).type != new.field(name).type]
     drift = [f"{name} was added" for name in header.added]
     drift += [f"{name} was removed" for name in header.removed]
     drift += [f"{name} went from {old.field(name).type} to {new.field(name).type}" for name in retyped]

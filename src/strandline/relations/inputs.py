@@ -289,7 +289,8 @@ def retype(relation: Relation, types: Mapping[str, pa.DataType]) -> Relation:
 
 def typed_where_open(relation: Relation, schema: pa.Schema) -> Relation:
     """The relation with the types of `schema` for its columns without any value, as far as those take them."""
-    names = [name for name in untyped_columns(relation) if name in schema.names]
+    known = set(schema.names)
+    names = [name for name in untyped_columns(relation) if name in known]
     types = {name: schema.field(name).type for name in names}
     return retype(relation, {n: t for n, t in types.items() if takes_type(relation.schema.field(n).type, t)})
 

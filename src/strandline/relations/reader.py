@@ -65,7 +65,8 @@ def scan_schema(scan: Scan, columns: Sequence[str] | None = None) -> pa.Schema:
     """The schema that `read_scan` gives."""
     if columns is None:
         return scan.schema
-    unknown = [name for name in columns if name not in scan.schema.names]
+    held = set(scan.schema.names)
+    unknown = [name for name in columns if name not in held]
     if unknown:
         raise SchemaError(
             f"there is no column {unknown[0]!r}",

@@ -92,7 +92,8 @@ def one_schema(schemas: Mapping[str, pa.Schema], *, union_by_name: bool) -> pa.S
 
 def with_types(schema: pa.Schema, types: Mapping[str, pa.DataType], where: str) -> pa.Schema:
     """The schema with the types that the user gave for some columns."""
-    unknown = [name for name in types if name not in schema.names]
+    known = set(schema.names)
+    unknown = [name for name in types if name not in known]
     if unknown:
         raise SchemaError(
             f"there is no column {_listed(unknown)} to give a type",

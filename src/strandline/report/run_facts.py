@@ -47,7 +47,8 @@ class SchemaDrift:
 def schema_drift(header: Header, renames: Mapping[str, str] | None = None) -> SchemaDrift:
     """The drift between the header's two schemas; `renames` are the caller's suggestions, old name to new."""
     old, new = header.old_schema, header.new_schema
-    both = [name for name in new.names if name in old.names]
+    there = set(old.names)
+    both = [name for name in new.names if name in there]
     retyped = [
         Retyped(name, str(old.field(name).type), str(new.field(name).type), name not in header.retyped)
         for name in both

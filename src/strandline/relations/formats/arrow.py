@@ -44,7 +44,8 @@ def read_arrow(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[
         for batch in _batches(source, scan.row_groups, columns):
             if scan.mark is not None:
                 batch.validate(full=True)
-            chosen = batch.select([name for name in columns if name in batch.schema.names])
+            held = set(batch.schema.names)
+            chosen = batch.select([name for name in columns if name in held])
             for start in range(0, chosen.num_rows, batch_rows):
                 yield chosen.slice(start, batch_rows)
 
@@ -86,8 +87,8 @@ def _batches(source: pa.NativeFile, chosen: Sequence[int] | None, columns: Seque
     if not _is_file(source):
         yield from pa.ipc.open_stream(source)
         return
-    names = pa.ipc.open_file(source).schema.names
-    wanted = [place for place, name in enumerate(names) if name in columns] or [0]
+    names, asked = pa.ipc.open_file(source).schema.names, set(columns)
+    wanted = [place for place, name in enumerate(names) if name in asked] or [0]
     reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=wanted))
     for number in range(reader.num_record_batches) if chosen is None else chosen:
         yield reader.get_batch(number)

@@ -86,7 +86,8 @@ def open_json(files: Sequence[DataFile], name: str, options: ReadOptions) -> Sca
 def read_json(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
     """The wanted columns in the types that JSON gives them."""
     held = schema_from_text(scan.options["held"])
-    wanted = pa.schema([held.field(name) for name in columns if name in held.names])
+    there = set(held.names)
+    wanted = pa.schema([held.field(name) for name in columns if name in there])
     # An object's fields can't all be left out: rows would not be counted.
     asked = wanted if len(wanted) else pa.schema([held.field(0)])
     parse = pa_json.ParseOptions(explicit_schema=asked, unexpected_field_behavior="ignore")

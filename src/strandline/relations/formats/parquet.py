@@ -56,6 +56,7 @@ class ParquetRelation:
             mark=footer.file.mark,
         )
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        held = set(footer.schema.names)
         weight = max(sum(group.total_byte_size for group in groups), 1)
         for number, group in enumerate(groups):
             if group.num_rows == 0:
@@ -64,7 +65,7 @@ class ParquetRelation:
             scan = replace(whole, row_groups=(number,), rows=group.num_rows, bytes=size)
             bounds = group_bounds(group, footer.schema, self.schema, columns)
             constant = {name: _constant_bounds(scan, name) for name in columns if name in footer.constants}
-            absent = {name: Bounds(None, None, group.num_rows) for name in columns if name not in footer.schema.names}
+            absent = {name: Bounds(None, None, group.num_rows) for name in columns if name not in held}
             yield Split(scan, group.num_rows, size, {**absent, **bounds, **constant})
 
 
@@ -94,7 +95,7 @@ def read_parquet(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterato
     """The wanted columns of the scan's row groups, as the file types them; absent ones are left out."""
     with reading(scan.path, "Parquet"):
         file = parquet_file(scan.path, scan.mark)
-        held = file.schema_arrow.names
+        held = dict.fromkeys(file.schema_arrow.names)
         present = [name for name in columns if name in held]
         # pyarrow takes a dot in a name for a step into a struct: such files are read whole.
         dotted = any("." in name for name in held)
