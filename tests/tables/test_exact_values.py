@@ -309,3 +309,22 @@ def test_an_end_of_another_type_changes_what_the_other_one_means() -> None:
             where = "k " + condition.format(2**64 - 1, 2**64 - 616)
             expected = store.query(f"select k from t where {where} order by k")["k"].to_pylist()
             assert store.table("t").to_arrow(where=where)["k"].to_pylist() == expected != []
+
+
+def test_a_boolean_of_eight_bits_takes_truth_values_and_is_one_in_conditions() -> None:
+    bits = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, None], pa.int8()))
+    with shop() as store:
+        table = store.create_table("t", pa.table({"id": [1, 2, 3], "v": bits}), key="id")
+        table.update(where="id = 3", values={"v": True})
+        table.insert([{"id": 4, "v": False}, {"id": 5, "v": None}, {"id": 6, "v": 1}])
+        table.upsert(table.to_arrow().to_pylist())
+        table.add_column("w", pa.bool8(), default=True)
+        what_if = table.what_if("guess")
+        what_if.update(where="id = 1", values={"v": False})
+        for where, ids in (("v", [1, 3, 6]), ("NOT v", [2, 4]), ("v = :p", [1, 3, 6]), ("v AND w", [1, 3, 6])):
+            params = {"p": True} if ":p" in where else None
+            assert table.to_arrow(where=where, params=params)["id"].to_pylist() == ids
+        assert what_if.to_arrow(where="v")["id"].to_pylist() == [3, 6]
+        for wrong in (2, "true", 0.5):
+            with pytest.raises(SchemaError, match="does not fit column 'v'"):
+                table.update(values={"v": wrong})

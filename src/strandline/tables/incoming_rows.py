@@ -183,7 +183,7 @@ _CUT = (int, float, Decimal, dt.date, dt.time, dt.timedelta, np.number, np.datet
 def exact_array(values: Sequence[Any], field: pa.Field, doing: str, shape: str = "") -> pa.Array:
     """Python values in the type of a column, refused where it does not hold them; floating types may round."""
     try:
-        held = pa.array(values, field.type)
+        held = pa.array(_as_arrow_takes(values, field.type), field.type)
         for value, kept in zip(values, held.to_pylist(), strict=True):
             if not is_held(value, kept):
                 raise pa.ArrowInvalid(f"{value!r} would become {kept!r}")
@@ -193,6 +193,13 @@ def exact_array(values: Sequence[Any], field: pa.Field, doing: str, shape: str =
         raise SchemaError(
             f"a value does not fit column {field.name!r} of {field.type}: {error}{listed}", doing=doing
         ) from None
+
+
+def _as_arrow_takes(values: Sequence[Any], type_: pa.DataType) -> Sequence[Any]:
+    """The values; of booleans of eight bits, which Arrow makes of numbers alone, those."""
+    if not isinstance(type_, pa.Bool8Type):
+        return values
+    return [int(value) if isinstance(value, (bool, np.bool_)) else value for value in values]
 
 
 def is_held(value: Any, kept: Any) -> bool:
