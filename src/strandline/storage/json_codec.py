@@ -20,12 +20,15 @@ from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hin
 T = TypeVar("T")
 _writers: dict[type, Callable[[Any], str]] = {}
 _readers: dict[type, Callable[[str], Any]] = {}
-_shapes: dict[type, dict[str, tuple[Any, bool]]] = {}
+_Decoder = Callable[[Any], Any] | None
+"""How a value from JSON becomes what its annotation wants; None where it is that already."""
+_shapes: dict[type, dict[str, tuple[_Decoder, bool]]] = {}
 
 
 def text_form(type_: type[T], write: Callable[[T], str], read: Callable[[str], T]) -> None:
     """Says how values of a type that JSON does not know are written in records, and read."""
     _writers[type_], _readers[type_] = write, read
+    _shapes.clear()  # what was found out of classes before
 
 
 class JsonRecord:
@@ -39,9 +42,9 @@ class JsonRecord:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Self:
         values = {}
-        for name, (hint, has_default) in _stored(cls).items():
+        for name, (decode, has_default) in _stored(cls).items():
             if name in record or not has_default:
-                values[name] = _typed(hint, record[name])
+                values[name] = record[name] if decode is None else decode(record[name])
         return cls(**values)
 
 
@@ -55,16 +58,20 @@ class JsonRow:
 
     @classmethod
     def from_json(cls, row: Sequence[Any]) -> Self:
-        return cls(*(_typed(hint, item) for (hint, _), item in zip(_stored(cls).values(), row, strict=False)))
+        stored = zip(_stored(cls).values(), row, strict=False)
+        return cls(*(item if decode is None else decode(item) for (decode, _), item in stored))
 
 
-def _stored(cls: type) -> dict[str, tuple[Any, bool]]:
-    """The type of each field that is stored, and whether it has a default; looked up once for each class."""
+def _stored(cls: type) -> dict[str, tuple[_Decoder, bool]]:
+    """How each field that is stored is read, and whether it has a default; found out once for each class."""
     known = _shapes.get(cls)
     if known is None:
         hints = get_type_hints(cls)
         known = _shapes[cls] = {
-            field.name: (hints[field.name], field.default is not MISSING or field.default_factory is not MISSING)
+            field.name: (
+                _decoder(hints[field.name]),
+                field.default is not MISSING or field.default_factory is not MISSING,
+            )
             for field in fields(cls)
             if field.compare
         }
@@ -84,20 +91,27 @@ def _plain(value: Any) -> Any:
     return value if write is None else write(value)
 
 
-def _typed(hint: Any, value: Any) -> Any:
-    """A value from JSON as its annotation wants it; what JSON knows itself is taken as it is."""
+def _decoder(hint: Any) -> _Decoder:
+    """How values of an annotation are read."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         wanted = [one for one in inner if one is not NoneType]
-        return value if value is None or len(wanted) != 1 else _typed(wanted[0], value)
+        one = _decoder(wanted[0]) if len(wanted) == 1 else None
+        return None if one is None else lambda value: None if value is None else one(value)
     if origin is tuple:
-        kinds = [inner[0]] * len(value) if inner[-1] is Ellipsis else inner
-        return tuple(_typed(kind, item) for kind, item in zip(kinds, value, strict=True))
+        return _tuple_decoder(inner)
     if origin is frozenset:
-        return frozenset(value)
+        return frozenset
     if origin is not None and issubclass(origin, Mapping):
-        return {name: _typed(inner[1], item) for name, item in dict(value).items()}
-    if hasattr(hint, "from_json"):
-        return hint.from_json(value)
-    read = _readers.get(hint)
-    return value if read is None else read(value)
+        item = _decoder(inner[1])
+        return dict if item is None else lambda value: {name: item(each) for name, each in dict(value).items()}
+    read: _Decoder = getattr(hint, "from_json", None)
+    return read or _readers.get(hint)
+
+
+def _tuple_decoder(inner: Sequence[Any]) -> Callable[[Any], Any]:
+    if inner[-1] is Ellipsis:
+        item = _decoder(inner[0])
+        return tuple if item is None else lambda value: tuple(map(item, value))
+    items = [_decoder(kind) for kind in inner]
+    return lambda value: tuple(one if decode is None else decode(one) for decode, one in zip(items, value, strict=True))
