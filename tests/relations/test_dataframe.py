@@ -94,3 +94,11 @@ def test_types_that_spark_cannot_give_to_arrow_are_written_out_at_once(spark: An
     relation = open_relation(frame)
     assert flowing_frame(relation) is None
     assert read_relation(relation)["term"].cast(pa.int32()).to_pylist() == [12, 13]
+
+
+@pytest.mark.parametrize("kind", ["{}", "array({})", "map('k', {})", "named_struct('x', array({}))"])
+def test_variants_are_refused_before_the_job(spark: Any, kind: str) -> None:
+    frame = spark.sql("SELECT 1 AS id, " + kind.format("parse_json('1')") + " AS v")
+    with pytest.raises(SchemaError, match="column 'v' is or holds a VARIANT"):
+        open_relation(frame)
+    assert open_relation(frame.select("id")).schema.names == ["id"]
