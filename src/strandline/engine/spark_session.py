@@ -87,6 +87,11 @@ MEMORY = "memory of a task"
 ANSWER_SECONDS = 10
 """How long a master may take to take a connection; a Connect server has three times as long to answer."""
 
+KEPT_MILLISECONDS = "1000"
+"""How long a worker's Arrow keeps memory that it has freed. At its own ten milliseconds, each work item gets the pages
+of the last one anew from the system: of an exchange of 2 x 2 M rows, 195,000 page faults instead of 68,000.
+"""
+
 _prepared: dict[str, int] = {}
 """What one task may use on the workers of each session that was prepared, in bytes."""
 
@@ -245,6 +250,7 @@ def _launch_settings(master: str) -> dict[str, str]:
         "spark.sql.artifact.isolation.enabled": "false",
         "spark.python.worker.faulthandler.enabled": "true",
         "spark.executorEnv.PYTHONHASHSEED": "0",
+        "spark.executorEnv.MIMALLOC_PURGE_DELAY": KEPT_MILLISECONDS,
     }
     if master.startswith("local"):
         settings["spark.driver.host"] = "127.0.0.1"
