@@ -38,7 +38,8 @@ SPECULATION = {
     "spark.speculation.minTaskRuntime": "2s",
     "spark.speculation.efficiency.enabled": "false",
 }
-QUIET = Path(__file__).parents[2] / "src" / "strandline" / "engine" / "log4j2.properties"
+_PACKAGE = Path(__file__).parents[2] / "src"
+QUIET = _PACKAGE / "strandline" / "engine" / "log4j2.properties"
 
 
 class Server:
@@ -47,10 +48,11 @@ class Server:
     def __init__(self, master: str, environment: dict[str, str], shared: Path) -> None:
         self.shared = shared
         """A folder that the server's workers see."""
-        ours = {"STRANDLINE_MASTER": master, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+        self.environment = {**environment, "STRANDLINE_MASTER": master, "PYTHONPATH": str(_PACKAGE)}
+        """What a process needs that is to use the server."""
         self._driver = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("driver_process.py"))],
-            env={**environment, **ours},
+            env=self.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -19,7 +19,8 @@ from strandline.engine.runner import (
     parallel,
     runs_on_spark,
 )
-from strandline.engine.spark_runner import SparkAction, SparkRunner, cluster_runner
-from strandline.engine.spark_session import MASTER_VARIABLE, is_connect, prepare, session, spark_at_hand, spark_error
+from strandline.engine.spark_action import SparkAction, is_connect
+from strandline.engine.spark_runner import SparkRunner, cluster_runner
+from strandline.engine.spark_session import MASTER_VARIABLE, prepare, session, spark_at_hand, spark_error
 from strandline.engine.spool import Spool, scratch_folder, speaks_of_spools
 from strandline.engine.work import Attempt, Kernel, Outcome, Result, WorkItem, cut_by_bytes, cut_evenly, encode, kernel

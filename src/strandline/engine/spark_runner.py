@@ -16,11 +16,10 @@ import gc
 import json
 import os
 import sys
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from strandline.engine.delivery import (
     DELIVERED,
@@ -34,10 +33,10 @@ from strandline.engine.duckdb_connections import MIB
 from strandline.engine.object_spool import is_reached, run_prefix, sweep
 from strandline.engine.progress import Progress
 from strandline.engine.runner import InlineRunner
+from strandline.engine.spark_action import SparkAction, is_connect
 from strandline.engine.spark_session import (
     SPOOL_SETTING,
     active_cluster,
-    is_connect,
     is_on_this_machine,
     prepare,
     session,
@@ -48,13 +47,10 @@ from strandline.engine.spark_session import (
 )
 from strandline.engine.spool import SPOOL_VARIABLE, Spool, speaks_of_spools
 from strandline.engine.work import Kernel, Outcome, WorkItem, encode, find_kernel, kernel_name, outcome_of
-from strandline.errors import Cancelled, EngineError, InputError, NotFound, StrandlineError
+from strandline.errors import EngineError, InputError, NotFound, StrandlineError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-WATCH_SECONDS = 0.2
-R = TypeVar("R")
 
 
 Unpack = Callable[[Iterator[Any], str], Iterator[tuple[int, WorkItem]]]
@@ -272,60 +268,6 @@ def set_modules_aside() -> None:
         gc.collect()
         gc.freeze()
         _set_aside["modules"] = len(sys.modules)
-
-
-class SparkAction(Generic[R]):
-    """One action on Spark in a thread of its own, under a tag by which its jobs are cancelled at Ctrl-C."""
-
-    def __init__(self, spark: SparkSession, action: Callable[[], R], title: str) -> None:
-        self.spark = spark
-        self.title = title
-        self.tag = f"strandline-{uuid.uuid4().hex[:12]}"
-        self._action = action
-        self._results: list[R] = []
-        self._error: BaseException | None = None
-        self._ended = threading.Event()
-
-    def run(self) -> R:
-        """What the action returns; `Cancelled` at Ctrl-C, or its own error."""
-        for _ in self.watched():
-            pass
-        return self.result()
-
-    def watched(self) -> Iterator[None]:
-        """Runs the action, and comes back every moment until it has ended."""
-        threading.Thread(target=self._work, name=self.tag, daemon=True).start()
-        try:
-            while not self._ended.wait(WATCH_SECONDS):
-                yield
-        except KeyboardInterrupt:
-            self.cancel()
-            self._ended.wait(30)
-            raise Cancelled("stopped by the user; the Spark job was cancelled", doing=self.title) from None
-
-    def result(self) -> R:
-        """What an ended action returned, or its error."""
-        if self._error is not None:
-            raise self._error
-        return self._results[0]
-
-    def _work(self) -> None:
-        try:
-            if is_connect(self.spark):
-                self.spark.addTag(self.tag)
-            else:
-                self.spark.sparkContext.addJobTag(self.tag)
-            self._results.append(self._action())
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._ended.set()
-
-    def cancel(self) -> None:
-        if is_connect(self.spark):
-            self.spark.interruptTag(self.tag)
-        else:
-            self.spark.sparkContext.cancelJobsWithTag(self.tag)
 
 
 def _show_done(progress: Progress, spool: Spool) -> None:

@@ -29,8 +29,9 @@ from typing import TYPE_CHECKING, Any
 
 from strandline._version import __version__
 from strandline.engine.duckdb_connections import MIB, machine_memory
+from strandline.engine.spark_action import SparkAction, is_connect
 from strandline.engine.spool import scratch_folder
-from strandline.errors import EngineError, InputError, StrandlineError, extra, is_installed
+from strandline.errors import Cancelled, EngineError, InputError, StrandlineError, extra, is_installed
 from strandline.storage import import_whole
 
 if TYPE_CHECKING:
@@ -281,10 +282,6 @@ def _runtime_settings() -> dict[str, str]:
     }
 
 
-def is_connect(spark: SparkSession) -> bool:
-    return type(spark).__module__.startswith("pyspark.sql.connect")
-
-
 def prepare(spark: SparkSession) -> SparkSession:
     """Ships this package to the session's workers, once, and checks on one of them that it can run."""
     name = session_name(spark)
@@ -365,8 +362,13 @@ def ask_worker(spark: SparkSession) -> dict[str, str]:
                 versions.append(str(facts.task_memory()))
             yield pa.RecordBatch.from_pydict({"name": names, "version": versions})
 
+    def answers() -> list[Any]:
+        return list(spark.range(0, 1, 1, 1).mapInArrow(report, "name string, version string").collect())
+
     try:
-        rows = spark.range(0, 1, 1, 1).mapInArrow(report, "name string, version string").collect()
+        rows = SparkAction(spark, answers, "preparing Spark's workers").run()
+    except Cancelled:
+        raise
     except Exception as error:
         raise EngineError(
             f"a Spark worker can't run Python with Arrow: {spark_reason(error)}",
