@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pyarrow as pa
 import pytest
 
 import strandline as sl
-from strandline.errors import NotFound, StateError
+from strandline.errors import NotFound, SnapshotExpired, StateError
+from strandline.spark_source import stream as stream_module
+from strandline.spark_source.options import StreamRequest
 from strandline.storage import LocalStorage
 from strandline.store import Store, create_on
 from strandline.tables import Limits
@@ -84,6 +87,30 @@ def test_from_the_beginning_which_is_the_default_every_row_is_an_insert_and_view
     shop.table("orders").update(where="id in (2, 5)", set={"qty": "4"})
     sink.run(few)
     assert sink.batches[1] == [("update", 2, 4)]
+
+
+def test_a_batch_comes_in_pieces_or_in_files_if_it_is_large(
+    shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    following = ChangeFeed(shop, "orders")
+    start = following.latest(following.beginning())
+    shop.table("orders").update(where="id < 1000", set={"qty": "-1"})
+    end = following.latest(start)
+    expected = following.changes(start, end).rows
+    columns, request = following.schema(), StreamRequest(shop.url, "table", "orders", "now")
+    monkeypatch.setattr(stream_module, "PARTITION_BYTES", expected.nbytes // 3)
+    for limit, least in ((expected.nbytes, 3), (expected.nbytes - 1, 1)):
+        monkeypatch.setattr(stream_module, "CARRIED_BYTES", limit)
+        reader = stream_module.ChangeStream(request, shop.url, columns.append(pa.field("_commit", pa.int64())), columns)
+        parts = reader.partitions(start.to_json(), end.to_json())
+        task = pickle.loads(pickle.dumps(reader))
+        rows = pa.Table.from_batches([batch for part in parts for batch in task.read(part)])
+        assert len(parts) >= least
+        assert rows["id"].to_pylist() == expected["id"].to_pylist()
+        assert set(rows["qty"].to_pylist()) == {-1}
+        reader.stop()
+    with pytest.raises(SnapshotExpired, match="STRANDLINE_SPOOL"):
+        list(task.read(parts[0]))
 
 
 def test_mistakes_are_told_when_the_stream_is_made(registered: Any, shop: Store) -> None:

@@ -3,6 +3,10 @@
 A batch is the net change between two offsets. Spark writes offsets into its checkpoint before it plans a batch, and the
 state of each is kept in the store until the batch after it is planned, so that a query that was stopped, at whatever
 point, reads the same batch again. The reader lives in a process of Spark's driver, as long as the query does.
+
+The rows of a batch are in its memory, and travel to the tasks in their partitions, so that workers need see nothing of
+its disk. A batch of more than `CARRIED_BYTES` would be too much for Spark's driver, which keeps what is sent: that lies
+in files of the spool.
 """
 
 from __future__ import annotations
@@ -33,13 +37,20 @@ COMMIT = "_commit"
 """The commit up to which the batch of a row goes."""
 
 
+CARRIED_BYTES = 256 << 20
+"""Rows of a batch that may travel in its partitions; they do so compressed."""
+
+PARTITION_BYTES = 8 << 20
+
+
 @dataclass(frozen=True)
 class StreamPartition:
-    """A piece of a batch, which travels to the task that reads it: a file of change rows, or a piece of the first batch
-    that the task computes from the store's pages.
+    """A piece of a batch, which travels to the task that reads it: change rows as an Arrow stream, a file of them, or a
+    piece of the first batch that the task computes from the store's pages.
     """
 
     commit: int
+    rows: bytes = b""
     path: str = ""
     piece: FirstSplit | None = None
 
@@ -86,26 +97,36 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             pieces = self._feed().first_splits(until) if first else None
             if pieces is not None:
                 return [InputPartition(StreamPartition(commit, piece=one)) for one in pieces]
+            changes = self._feed().changes(FeedOffset.from_json(start), until)
+            if changes.rows.nbytes <= CARRIED_BYTES:
+                return [InputPartition(StreamPartition(commit, carried)) for carried in _carried(changes.rows)]
             # Kept here until the batch is confirmed: the files go when nothing refers to them.
-            self._planned[commit] = Changes.of(self._feed().changes(FeedOffset.from_json(start), until))
+            self._planned[commit] = Changes.of(changes)
             parts = self._planned[commit]._stored.parts
-            return [InputPartition(StreamPartition(commit, part.path)) for part in parts]
+            return [InputPartition(StreamPartition(commit, path=part.path)) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with without_traceback():
             part: StreamPartition = partition.value
             try:
-                piece = part.piece
-                for batch in read_batches([part.path], self._rows) if piece is None else inserts(piece).to_batches():
+                for batch in self._batches_of(part):
                     rows = pa.Table.from_batches([batch])
                     commit = pa.array([part.commit] * len(rows), pa.int64())
                     yield from batches(rows.append_column(COMMIT, commit), self._columns)
             except FileNotFoundError:
                 raise SnapshotExpired(
-                    "the rows of the batch are gone",
+                    f"the rows of the batch are gone, or a worker does not see them ({part.path})",
                     doing="reading a stream",
-                    hint="On a cluster, STRANDLINE_SPOOL names a folder that all workers see",
+                    hint="A batch of so many rows lies in files: on a cluster, let STRANDLINE_SPOOL name a folder that "
+                    "all workers see",
                 ) from None
+
+    def _batches_of(self, part: StreamPartition) -> Iterator[pa.RecordBatch]:
+        if part.rows:
+            return iter(pa.ipc.open_stream(part.rows))
+        if part.piece is not None:
+            return iter(inserts(part.piece).to_batches())
+        return read_batches([part.path], self._rows)
 
     def commit(self, end: dict[str, Any]) -> None:
         with without_traceback():
@@ -133,6 +154,17 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def _feed(self) -> ChangeFeed:
         return ChangeFeed(self._opened(), self._request.name)
+
+
+def _carried(rows: pa.Table) -> Iterator[bytes]:
+    """The rows as Arrow streams of some MiB each, compressed."""
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    step = max(len(rows) * PARTITION_BYTES // max(rows.nbytes, 1), 1)
+    for start in range(0, len(rows), step):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
+            writer.write_table(rows.slice(start, step))
+        yield sink.getvalue().to_pybytes()
 
 
 class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
