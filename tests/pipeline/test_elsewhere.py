@@ -23,13 +23,17 @@ def name_table(spark: Any, name: str, rows: Rows) -> None:
     spark.createDataFrame(pa.Table.from_pylist(rows, ORDERS)).createOrReplaceTempView(name)
 
 
-def test_a_table_that_spark_knows_by_name_is_a_side_of_a_differential(spark: Any) -> None:
+def test_a_table_that_spark_knows_by_name_is_a_side_of_a_differential(spark: Any, tmp_path: Path) -> None:
     name_table(spark, "orders_old", orders(1, 2, 3))
     name_table(spark, "orders_new", orders(2, 3, price=2.0) + orders(4))
     found = sl.diff("spark:orders_old", "spark:orders_new", key="id")
     assert (found.summary().inserted, found.summary().updated, found.summary().deleted) == (1, 2, 1)
     assert (found.header.source, found.header.target) == ("spark:orders_old", "spark:orders_new")
     assert sl.diff("spark:orders_old", pa.Table.from_pylist(orders(1, 2, 3), ORDERS), key="id").summary().changed == 0
+    path = tmp_path / "new.parquet"
+    pq.write_table(pa.Table.from_pylist(orders(2, 3, price=2.0) + orders(4), ORDERS), path)
+    by_path = sl.diff("spark:orders_old", f"spark:parquet.`file://{path}`", key="id")
+    assert by_path.summary() == found.summary(), "files as Spark names them, wherever it can read"
     with pytest.raises(NotFound, match=r"reading spark:nowhere\.orders: Spark can't open it.*spark:catalog\.schema"):
         sl.diff("spark:nowhere.orders", "spark:orders_new", key="id")
 

@@ -233,7 +233,14 @@ def test_no_credentials_and_an_endpoint_that_hangs_are_told(bucket: str, monkeyp
             open_relation(f"s3://{bucket}/t.parquet")
     gone = "Error performing GET http://x/nonesuch - 404 Not Found:\n<Error><Code>ContainerNotFound</Code></Error>"
     assert isinstance(refusal(OSError(gone), "reading x"), NotFound)
-    with pytest.raises(StorageError, match=r"no credentials were found.*AWS_ACCESS_KEY_ID"):
+    with monkeypatch.context() as changed:
+        changed.setattr(object_file, "RETRY_SECONDS", 0)
+        changed.delenv("AWS_ACCESS_KEY_ID")
+        changed.delenv("AWS_SECRET_ACCESS_KEY")
+        changed.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")  # a machine without a role; nobody listens there
+        with pytest.raises(StorageError, match=r"no credentials were found.*AWS_ACCESS_KEY_ID"):
+            open_relation(f"s3://{bucket}/t.parquet")
+    with pytest.raises(StorageError, match=r"no credentials were found"):
         raise refusal(OSError("Error performing PUT http://169.254.169.254/latest/api/token?key=secret"), "reading x")
 
 

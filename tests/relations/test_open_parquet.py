@@ -325,6 +325,8 @@ def test_unknown_schemes_and_things_are_input_errors() -> None:
         open_relation("ftp://host/x.parquet")
     with pytest.raises(InputError, match=r"mysql:// is not supported.*adbc:DRIVER:URI#table for any other"):
         open_relation("mysql://me@host/shop#orders")
+    with pytest.raises(InputError, match=r"hdfs:// is read by Spark alone.*spark:parquet\.`hdfs://host/x`"):
+        open_relation("hdfs://host/x")
     with pytest.raises(InputError, match=r"builtins\.int is nothing that can be read"):
         open_relation(5)
 

@@ -244,11 +244,15 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://{host}{parts.path}"
 
 
+_ASKED_FOR_A_ROLE = ("169.254.169.254", "metadata.google.internal", "/latest/api/token", "/latest/meta-data/")
+"""What stands in the error of a request for the credentials of a machine's role, which is the last place to look."""
+
+
 def refusal(error: BaseException, doing: str) -> StrandlineError:
     """What a store's refusal means, in our words: its first line, without the queries of URLs in it."""
     why = re.sub(r"\?[^\s)\"]*", "", str(error).splitlines()[0])
     hint = "Check the credentials, the region and the endpoint in the environment, here and on the workers"
-    if "169.254.169.254" in why or "metadata.google.internal" in why:
+    if any(asked in why for asked in _ASKED_FOR_A_ROLE):
         why = "no credentials were found: neither in the environment nor from the machine"
         hint = "Set what docs/inputs.md names for this kind of URL, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     elif "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error):

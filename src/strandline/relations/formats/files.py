@@ -45,12 +45,22 @@ class DataFile:
     sheet: str = ""
 
 
+HADOOP = ("hdfs", "viewfs", "webhdfs", "dbfs", "maprfs", "wasbs", "adl")
+"""File systems that Hadoop's clients reach, and Spark with them."""
+
+
 def local_path(source: str | os.PathLike[str]) -> str:
     """The absolute path that a path or a `file://` URL means."""
     text = os.fspath(source)
     if "://" not in text:
         return os.path.abspath(os.path.expanduser(text))
     url = urlsplit(text)
+    if url.scheme in HADOOP:
+        raise InputError(
+            f"{url.scheme}:// is read by Spark alone",
+            doing=f"reading {text}",
+            hint=f"Name the files as Spark does, spark:parquet.`{text}`, or give a DataFrame",
+        )
     if url.scheme != "file":
         raise InputError(
             f"the scheme {url.scheme}:// is not supported",

@@ -110,8 +110,10 @@ def _has_variant(kind: Any) -> bool:
 
 
 def is_spark_table(source: Any) -> bool:
-    """Whether `source` is the name of a table that Spark knows: `spark:catalog.schema.table`."""
-    return isinstance(source, str) and source.startswith(SPARK_TABLE) and "/" not in source
+    """Whether `source` is the name of a table that Spark knows: `spark:catalog.schema.table`, or files by Spark's own
+    name of them, which may lie wherever Spark can read: ``spark:parquet.`hdfs://host/path` ``.
+    """
+    return isinstance(source, str) and source.startswith(SPARK_TABLE) and ("/" not in source or "`" in source)
 
 
 def open_spark_table(source: str, session: Any, options: ReadOptions, spool: Spool | None) -> Relation:
