@@ -15,15 +15,17 @@ import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pytest
 import sample_kernels
 from obstore.store import S3Store
 
 import strandline as sl
 from strandline.differential import plan
-from strandline.engine import InlineRunner, SparkRunner, delivery
-from strandline.engine.spark_session import is_connect, session
+from strandline.engine import InlineRunner, SparkRunner, delivery, is_connect, session
+from strandline.errors import FormatError
 from strandline.relations.formats import footers
 from strandline.storage import files_below, replacing
+from strandline.views.change_feed import followers, forget
 
 ROWS = 60_000
 
@@ -34,6 +36,8 @@ def main(folder: Path) -> dict[str, Any]:
     mark.touch()
     workers = ask(spark, mark)
     old, new = frames(spark)
+    old.createOrReplaceTempView("orders_old")
+    new.createOrReplaceTempView("orders_new")
     before, after = old.toArrow(), new.toArrow()
     expected = sl.diff(before, after, key="id", runner="inline")
 
@@ -42,7 +46,7 @@ def main(folder: Path) -> dict[str, Any]:
     assert changes.to_spark(spark).where("_change = 'delete'").count() == expected.summary().deleted
     if is_connect(spark):
         return {"summary": changes.summary().to_json(), **through_s3(old, new, expected)}
-    check_same(sl.diff(old, after, key="id"), expected)
+    check_same(sl.diff("spark:orders_old", after, key="id"), expected)
     counted = sl.diff(old.select("name", "price"), new.select("name", "price"))
     check_same(counted, sl.diff(before.drop(["id"]), after.drop(["id"]), runner="inline"))
     applied = changes.apply(old, session=spark)
@@ -61,9 +65,9 @@ def main(folder: Path) -> dict[str, Any]:
 
 
 def through_s3(old: Any, new: Any, expected: sl.Changes) -> dict[str, Any]:
-    """The same with a spool on S3, in which large results stay, and with one in a bucket that is not there."""
+    """The same, of tables by name, with a spool on S3, in which large results stay, and with one in no bucket."""
     with spool_on_s3() as spark:
-        changes = sl.diff(old, new, key="id")
+        changes = sl.diff("spark:orders_old", "spark:orders_new", key="id")
         check_same(changes, expected)
         rows_stay_on_s3(spark, changes, expected)
         del changes
@@ -103,7 +107,7 @@ def _trouble(state: str) -> int:
 
 
 def store_on_s3(spark: Any, old: Any, new: Any) -> None:
-    """A store on S3, written and read by workers: load, upsert, apply, a view's copy, a dump, a restore."""
+    """A store on S3, written and read by workers: load, upsert, a stream, a view's copy, a dump, a restore."""
     module: Any = import_module("strandline.tables.bulk_write")
     module.INLINE_LIMIT, before = 1000, module.INLINE_LIMIT
     place = f"s3://{os.environ['BUCKET']}/{type(spark).__module__}"
@@ -112,10 +116,13 @@ def store_on_s3(spark: Any, old: Any, new: Any) -> None:
     try:
         with sl.create(f"{place}/shop", session=spark) as store:
             store.create_table("orders", old, key="id")
+            store.snapshot("loaded")
             store.table("orders").upsert(new)
             assert store.table("orders").to_spark().count() == ROWS + 100
             written = [how for how, kernel in ran if kernel in ("load_range", "merge_range")]
             assert written == ["spark", "spark"], ran
+            if not is_connect(spark):  # Spark gives the reader of a stream none of what a Connect session has shipped
+                stream_on_s3(spark, store)
             views_on_s3(store, ran)
             store.dump(f"{place}/backups", runner="spark")
             sl.restore(f"{place}/backups", f"{place}/again", runner="spark")
@@ -126,6 +133,18 @@ def store_on_s3(spark: Any, old: Any, new: Any) -> None:
         module.INLINE_LIMIT = before
         for kind, run in noted.items():
             kind.run = run  # type: ignore[method-assign]
+
+
+def stream_on_s3(spark: Any, store: sl.Store) -> None:
+    """What the upsert did, as a stream: its reader runs beside Spark's driver, its rows are read by workers."""
+    followed = sl.register(spark).readStream.format("strandline").option("table", "orders")
+    changes = followed.option("startingAt", "loaded").load(store.url)
+    query = changes.writeStream.format("memory").queryName("followed").trigger(availableNow=True).start()
+    assert query.awaitTermination(300)
+    kinds = spark.table("followed").groupBy("_change").count().collect()
+    assert sorted(map(tuple, kinds)) == [("insert", 100), ("update", 5_700)], query.exception()
+    for follower in followers(store):
+        forget(store, follower.id)
 
 
 def views_on_s3(store: sl.Store, ran: list[tuple[str, str]]) -> None:
@@ -238,6 +257,23 @@ def files_on_s3(old: pa.Table, new: pa.Table, expected: sl.Changes) -> None:
         found = sl.diff(urls[0], urls[1], key="id", algorithm=algorithm, runner="spark")
         assert found.run.work.items > 1, "several work items"
         check_same(found, expected)
+    replaced_while_read(urls)
+
+
+def replaced_while_read(urls: list[str]) -> None:
+    """A file that is another one when workers come to read it is an error that names it."""
+    run = SparkRunner.run
+
+    def replacing_first(self: Any, kernel: Any, items: Any, spool: Any, title: str) -> Any:
+        obstore.copy(S3Store(os.environ["BUCKET"]), "mixed/old.parquet", "mixed/new.parquet")
+        return run(self, kernel, items, spool, title)
+
+    SparkRunner.run = replacing_first  # type: ignore[method-assign]
+    try:
+        with pytest.raises(FormatError, match=f"{urls[1]}: it was replaced or changed"):
+            sl.diff(urls[0], urls[1], key="id", algorithm="hash", runner="spark")
+    finally:
+        SparkRunner.run = run  # type: ignore[method-assign]
 
 
 def ask(spark: Any, mark: Path) -> list[dict[str, Any]]:
