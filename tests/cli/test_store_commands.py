@@ -396,6 +396,12 @@ def test_the_history_of_a_row_is_found_by_times_and_bytes(shop: Run) -> None:
         assert (refused.code, "is no value of k" in refused.err) == (2, True), name
 
 
+def test_an_interval_is_written_as_text(shop: Run) -> None:
+    told = shop("query", "shop", "select interval 5 seconds as k from orders limit 1", "--format", "csv")
+    assert told.code == 0
+    assert "5000000000" in told.out
+
+
 def test_a_store_is_named_with_one_of_its_tables(shop: Run) -> None:
     shop("create", "other")
     assert shop("load", "other", "orders", "shop#orders", "--json").json["rows"] == 3

@@ -211,13 +211,13 @@ def _nulled(values: list[Any], column: pa.Array) -> list[Any]:
 
 def _times(column: pa.Array) -> list[Any]:
     type_ = column.type
+    if pt.is_interval(type_):
+        return [None if value is None else str(value) for value in column.to_pylist()]
     wide = pa.int32() if type_.bit_width == 32 else pa.int64()
     counts = column.view(wide).to_pylist()
     if pt.is_date(type_):
         days = 1 if pt.is_date32(type_) else 86_400_000
         return [None if count is None else _date(count // days) for count in counts]
-    if pt.is_interval(type_):
-        return [None if value is None else str(value) for value in column.to_pylist()]
     scale = _BILLION // _PER_SECOND[type_.unit]
     if pt.is_timestamp(type_):
         zone = None if type_.tz is None else _zone(type_.tz)
