@@ -266,3 +266,11 @@ def test_expressions_give_what_duckdb_gives(sql: str, expected: Any) -> None:
 def test_several_statements_are_no_expression() -> None:
     with pytest.raises(SqlError, match="several statements"):
         parse_expression("1; 2", pa.schema([("a", pa.int64())]))
+
+
+@pytest.mark.parametrize("sql", ["select count(*) as n from t", "select v.n from t join (values (1)) v(n) on true"])
+def test_duckdbs_writing_is_read_without_the_forms_that_only_it_knows(sql: str) -> None:
+    (tree,) = parse_sql(f"{sql} where t.n < date '2024-01-02'::timestamp", "reading")
+    text = tree.sql(dialect="duckdb").upper()
+    assert "COUNT_STAR" not in text
+    assert "VALUESLIST" not in text

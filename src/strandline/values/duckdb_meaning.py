@@ -125,8 +125,26 @@ def _written_by_duckdb(sql: str, *, query: bool) -> str:
     written = connections.get().execute(
         "SELECT json_deserialize_sql(json_serialize_sql(?::VARCHAR))", [_wrapped(sql, query=query)]
     )[0][0]
-    text = str(written)
+    text = _as_people_write(str(written))
     return text if query else text.removeprefix("SELECT ")
+
+
+def _as_people_write(text: str) -> str:
+    """DuckDB's writing without the forms that only DuckDB knows: whether it still means the same is looked at after."""
+    text = text.replace("count_star()", "count(*)")
+    tree = _one_tree(text) if f"AS {_ROWS}" in text else None
+    if tree is None:
+        return text
+    for values in list(tree.find_all(exp.Values)):
+        around = values.find_ancestor(exp.Subquery)
+        if values.alias == _ROWS and around is not None and around.alias:
+            values.set("alias", around.args["alias"].copy())
+            around.replace(values.copy())
+    return tree.sql(dialect=StrandlineDuckDB)
+
+
+_ROWS = "valueslist"
+"""What DuckDB calls the rows of a VALUES around which it writes a query."""
 
 
 _PLACES = frozenset(("query_location", "query_location_length", "qualified_name", "syntax_type", "is_operator"))
