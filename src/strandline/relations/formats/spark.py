@@ -159,11 +159,9 @@ def frame_columns(frame: Any, names: Sequence[str]) -> Any:
 
 def _arrow_schema(frame: Any) -> pa.Schema | None:
     """The types in which Spark gives the rows to Arrow, instants in UTC; None where it can't."""
-    from pyspark.errors import PySparkException
-
     try:
         return relation_schema(arrow_schema_of(frame.schema))
-    except PySparkException:
+    except SchemaError:
         return None
 
 
