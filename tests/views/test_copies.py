@@ -33,6 +33,7 @@ from strandline.store import open as open_store
 __all__ = ["postgres"]
 
 JOIN = "select o.id, o.price, c.name from orders o join customers c on o.customer = c.id where o.price < 10"
+PAIRS = "select a.id, b.id as other, a.price from orders a join orders b on a.customer = b.customer"
 PROJECTION = "select customer, price from orders where price < 10"
 
 
@@ -356,7 +357,7 @@ def test_a_counted_copy_that_was_edited_by_hand_is_mended(
 
 
 @pytest.mark.parametrize("mend", ["verify", "repair", "refresh"])
-@pytest.mark.parametrize("sql", ["select id, price from orders", JOIN, PROJECTION])
+@pytest.mark.parametrize("sql", ["select id, price from orders", PAIRS, JOIN, PROJECTION])
 def test_rows_that_were_doubled_by_hand_are_mended(store: Store, tmp_path: Path, sql: str, mend: str) -> None:
     place = place_of("duckdb", tmp_path, None)
     copy = store.view("v", sql).replicate(place.url)

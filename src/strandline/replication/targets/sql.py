@@ -102,7 +102,7 @@ def doubled_rows(layout: Layout) -> str | None:
     """
     if layout.dialect != "duckdb" or layout.definition.form == RANGES:
         return None
-    identity = quoted(*layout.definition.identity)
+    identity = ", ".join(map(quoted, layout.definition.identity))
     return f"({identity}) IN (SELECT ({identity}) FROM {layout.data} GROUP BY {identity} HAVING count(*) > 1)"
 
 
