@@ -374,10 +374,11 @@ def main() -> None:
         return run_contender(given.contender, size)
     if given.out and not (given.out / "benchmarks.md").exists():
         parser.error(f"--out {given.out}: there is no benchmarks.md whose first section could be made anew; name docs")
-    results: dict[str, Any] = {"environment": environment(), "tables": {}}
+    results: dict[str, Any] = {"tables": {}}
     kept = given.out / "figures" / "benchmarks.json" if given.out else None
     if kept is not None and kept.exists():
-        results["tables"] = json.loads(kept.read_text("utf-8"))["tables"]
+        results = json.loads(kept.read_text("utf-8"))
+    results = {"environment": environment(), **{name: one for name, one in results.items() if name != "environment"}}
     short = []
     for table, figure in figures(size, given.only, given.work):
         print(f"{table:8}{figure.line()}", flush=True)
