@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from strandline.errors import Cancelled, Conflict, InUse, StoreError
+from strandline.errors import Cancelled, Conflict, InUse, StoreError, Unanswered
 from strandline.store import Store, open
 
 THREADS = 4
@@ -54,6 +54,8 @@ class Worker:
                 continue
             except (KeyboardInterrupt, Cancelled):
                 os.write(self.acks, b"interrupt\n")
+            except Unanswered:  # the thread that led the commit was interrupted: it may stand, and is not acknowledged
+                os.write(self.acks, b"unanswered\n")
             except BaseException:
                 os.write(self.acks, f"error {traceback.format_exc()!r}\n".encode())
                 return
