@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -48,8 +49,9 @@ class _Bar(Closeable):
         if self._display is not None:
             self._display.stop()
 
+    @abstractmethod
     def _columns(self) -> Sequence[rich.progress.ProgressColumn]:
-        raise NotImplementedError
+        """What the bar shows beside its title."""
 
     def _update(self, completed: int, detail: str = "") -> None:
         if self._display is not None:
