@@ -16,7 +16,7 @@ from tests.pages.toy import Clock, all_rows, assert_sound, created, opened, put
 from strandline.dumps import packs, restore
 from strandline.dumps.catalog import CATALOG, require_catalog
 from strandline.dumps.prune import prune
-from strandline.dumps.synthesize import synthesize
+from strandline.dumps.take_dump import synthesize
 from strandline.dumps.target import Target, manifest_name
 from strandline.dumps.verify import verify
 from strandline.errors import AlreadyExists, NotFound, StrandlineError

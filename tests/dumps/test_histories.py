@@ -18,7 +18,7 @@ from tests.pages.toy import Clock, created, domain_of, opened, write
 
 from strandline.dumps.catalog import CATALOG, require_catalog
 from strandline.dumps.prune import kept_by, prune
-from strandline.dumps.synthesize import synthesize
+from strandline.dumps.take_dump import synthesize
 from strandline.dumps.target import Target
 from strandline.errors import InUse
 from strandline.pages import PageStore, swap

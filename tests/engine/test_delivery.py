@@ -14,9 +14,9 @@ from sample_kernels import blob, blob_of_its_moment, blob_or_fail, refuse_odd, s
 from tests.storage import s3
 
 from strandline.engine import InlineRunner, Spool
-from strandline.engine.object_spool import sweep
 from strandline.engine.spark_runner import SparkRunner
 from strandline.engine.spark_session import SPOOL_SETTING, session
+from strandline.engine.spool import sweep
 from strandline.errors import EngineError, InputError
 from strandline.storage import files_below
 from strandline.storage.object_file import put_object
@@ -131,7 +131,7 @@ def test_what_killed_drivers_left_is_swept_by_age_and_nothing_else(monkeypatch: 
             put_object(f"{place}/{key}", b"rows")
         sweep(place)
         assert len(files_below(place)) == 4
-        monkeypatch.setattr(import_module("strandline.engine.object_spool"), "SWEPT_DAYS", -1)
+        monkeypatch.setattr(import_module("strandline.engine.spool"), "SWEPT_DAYS", -1)
         sweep(place)
         assert files_below(place) == ["mine.parquet", "x/strandline-a/b"]
 

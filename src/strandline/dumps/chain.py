@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from strandline.dumps.catalog import DumpCatalog, DumpEntry
 from strandline.dumps.manifest import DumpManifest, Pack, RecordedState, StateChanges, StateKey, TableSet, covers
+from strandline.dumps.packs import THREADS
 from strandline.dumps.target import Target
 from strandline.errors import Damaged
 from strandline.pages import CommitNumber, Entry, LogicalPage, PageRef, TableEntry, TableId
-from strandline.storage import cached_property
+from strandline.storage import Recent, cached_property
 
 _VERIFY = "Run dumps --verify to see which dumps are whole"
 
@@ -125,6 +126,27 @@ class DumpChain:
                 doing=f"reading dump {self.last.id}",
                 hint=_VERIFY,
             ) from None
+
+
+class PageReader:
+    """Verified pages out of a chain's packs; the packs used last are kept in memory. Safe for many threads."""
+
+    def __init__(self, target: Target, chain: DumpChain) -> None:
+        self._target = target
+        self._chain = chain
+        self._packs: Recent[dict[str, bytes]] = Recent(2 * THREADS)
+
+    def read(self, page: PageRef) -> bytes:
+        location = self._chain.locate(page.name, "reading")
+        key = (location.dump, location.pack.name)
+        pages = self._packs.get(key)
+        if pages is None:
+            pages = self._read_pack(location)
+            self._packs.put(key, pages)
+        return pages[page.name]
+
+    def _read_pack(self, location: PackLocation) -> dict[str, bytes]:
+        return {page.name: data for page, data in self._target.folder(location.dump).pages(location.pack)}
 
 
 def open_chain(target: Target, catalog: DumpCatalog, entry: DumpEntry) -> DumpChain:

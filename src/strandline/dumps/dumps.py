@@ -17,8 +17,7 @@ from strandline.dumps.manifest import DumpManifest, DumpScope
 from strandline.dumps.packs import CopyOptions
 from strandline.dumps.prune import SCHEDULE, Pruned, due, parse_schedule, prune, sweep
 from strandline.dumps.restore_store import Restored, RestorePoint, RestoreRequest, find_dump, restore_store
-from strandline.dumps.synthesize import synthesize
-from strandline.dumps.take_dump import Dump, DumpRequest, take_dump
+from strandline.dumps.take_dump import Dump, DumpRequest, synthesize, take_dump
 from strandline.dumps.target import Target
 from strandline.dumps.verify import Verified, verify
 from strandline.engine import byte_count

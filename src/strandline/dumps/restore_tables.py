@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from strandline.dumps.chain import DumpChain
+from strandline.dumps.chain import DumpChain, PageReader
 from strandline.dumps.manifest import StateKey
 from strandline.dumps.plan import holds_table
 from strandline.dumps.restore_store import (
@@ -24,7 +24,6 @@ from strandline.dumps.restore_store import (
     refuse_choice_of_tables,
     restored_from,
 )
-from strandline.dumps.synthesize import PageReader
 from strandline.dumps.target import Target
 from strandline.errors import AlreadyExists, Damaged, InputError, NotFound
 from strandline.pages import (

@@ -12,6 +12,8 @@
         complete             marks the catalog's entry complete: now it is a dump
 
 Nothing is locked. A snapshot dropped, or a dump pruned, while it works makes `take_dump` start over.
+
+`synthesize` makes a level 0 without the store, of a chain of dumps.
 """
 
 from __future__ import annotations
@@ -21,14 +23,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strandline.dumps.catalog import BEGUN, DumpCatalog, DumpEntry, DumpOwner, read_catalog
-from strandline.dumps.chain import DumpChain, open_chain
+from strandline.dumps.catalog import BEGUN, DumpCatalog, DumpEntry, DumpOwner, read_catalog, require_catalog
+from strandline.dumps.chain import DumpChain, PageReader, open_chain
 from strandline.dumps.manifest import DumpScope, TableFacts
-from strandline.dumps.packs import CopyOptions, write_packs
+from strandline.dumps.packs import CopyOptions, run_on_threads, write_pack, write_packs
 from strandline.dumps.plan import agrees_with_chain, holds_table, plan_dump, states_to_record
 from strandline.dumps.prune import finish_dropping
+from strandline.dumps.restore_store import RestorePoint, find_dump, with_last_good
 from strandline.dumps.store_snapshot import StoreSnapshot, check_scope
 from strandline.dumps.target import Target
+from strandline.dumps.throttle import Throttle
 from strandline.dumps.write_dump import DumpContents, DumpJob, DumpWriter
 from strandline.errors import Conflict, Damaged, InputError, SnapshotExpired
 from strandline.pages import CATALOG, NEVER, PageStore, read_registry
@@ -193,3 +197,36 @@ def _table_facts(snapshot: StoreSnapshot, parent: DumpChain | None) -> Iterator[
                 if record is None:
                     record = snapshot.read_record(header.record)
                 yield TableFacts(version.name, header.name, rows, pages, size, record)
+
+
+def synthesize(target: Target, at: RestorePoint = None) -> Dump:
+    """A level 0 that holds what the dump at `at` holds; later dumps may stand on it as on any other."""
+    started = time.monotonic()
+    catalog = require_catalog(target.storage)
+    target.check_key(catalog)
+    entry = find_dump(catalog, at)
+    if entry.level == 0:
+        raise InputError(f"dump {entry.id} is a level 0 already", doing="combining dumps", hint="Nothing to be done")
+    try:
+        chain = open_chain(target, catalog, entry)
+        plan = plan_dump(chain, chain.last.versions, chain.last.states, None)
+        # Pages of one pack together: each pack is then read about once.
+        packs = dict.fromkeys(location.pack.name for location in chain.locations.values())
+        rank = {pack: number for number, pack in enumerate(packs)}
+        in_order = sorted(plan.pages, key=lambda name: rank[chain.locate(name, "combining").pack.name])
+        plan.pages = {name: plan.pages[name] for name in in_order}
+        earlier = catalog.dumps[: catalog.dumps.index(entry) + 1]
+        job = DumpJob(DumpContents.of_manifest(chain.last), plan, 0, earlier, owner=DumpOwner.here(0))
+        reader = PageReader(target, chain)
+        with DumpWriter(target, job) as writer:
+            writer.write_manifest()
+            run_on_threads(
+                writer.packs,
+                lambda pack, advance: write_pack(writer.folder, pack, reader.read, Throttle(), advance),
+                f"combining {entry.id}",
+                sum(page.size for pack in writer.packs for page in pack.pages),
+            )
+            made = writer.complete()
+    except Damaged as error:
+        raise with_last_good(target, catalog, entry, error) from error
+    return Dump(made.id, 0, None, made.taken, made.pages, made.bytes, 0, time.monotonic() - started)

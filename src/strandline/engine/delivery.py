@@ -7,7 +7,7 @@ puts the files into its own spool: the paths in an outcome then mean these.
 
 Rows that travel are cached on the workers' disks until the driver has them, so that all partitions are computed at
 once and the driver holds one piece of a file at a time. Where an object store was named, large files travel through
-that instead, without a limit, or stay there (`object_spool`).
+that instead, without a limit, or stay there (`spool`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strandline.engine.object_spool import fetch, put_files, remove_run, stays
 from strandline.engine.progress import byte_count
 from strandline.engine.runner import parallel
-from strandline.engine.spool import SPOOL_VARIABLE, Spool, scratch_folder
+from strandline.engine.spool import SPOOL_VARIABLE, Spool, fetch, put_files, remove_run, scratch_folder, stays
 from strandline.engine.work import HANDED_ON, Attempt, Kernel, WorkItem, encode, run_attempt
 from strandline.errors import EngineError, InputError, StrandlineError
 from strandline.storage import retried

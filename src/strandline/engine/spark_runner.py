@@ -30,7 +30,6 @@ from strandline.engine.delivery import (
     worker_folder,
 )
 from strandline.engine.duckdb_connections import MIB
-from strandline.engine.object_spool import is_reached, run_prefix, sweep
 from strandline.engine.progress import Progress
 from strandline.engine.runner import InlineRunner
 from strandline.engine.spark_action import SparkAction, is_connect
@@ -45,7 +44,7 @@ from strandline.engine.spark_session import (
     where,
     worker_memory,
 )
-from strandline.engine.spool import SPOOL_VARIABLE, Spool, speaks_of_spools
+from strandline.engine.spool import SPOOL_VARIABLE, Spool, is_reached, run_prefix, speaks_of_spools, sweep
 from strandline.engine.work import Kernel, Outcome, WorkItem, encode, find_kernel, kernel_name, outcome_of
 from strandline.errors import EngineError, InputError, NotFound, StrandlineError
 

@@ -6,6 +6,6 @@ To read the source: `pipeline` (the recipe of a run), `step` (a step up to its c
 
 from strandline.pipeline.alarms import prometheus_text
 from strandline.pipeline.detection import RunOptions
+from strandline.pipeline.page import outcome
 from strandline.pipeline.pipeline import Pipeline, RunResult, stop_on_signals, watch
-from strandline.pipeline.run_index import outcome
 from strandline.pipeline.settings import duration, read_settings

@@ -1,4 +1,5 @@
-"""The page of a run: what came in, what changed, the tree of versions, what copies took, time, and the last steps.
+"""The pages of runs. One of each: what came in, what changed, the tree of versions, what copies took, time, and the
+last steps; or, of a run that was stopped, why. Beside them what each table's step changed, and an index of all.
 
 Self-contained: the style of reports with some additions, no script, nothing loaded from anywhere. Every text passes
 through `safe`. Paths and URLs are shown as the pipeline's file has them, so no secret is on the page.
@@ -14,11 +15,12 @@ from typing import Any
 
 from strandline._version import __version__
 from strandline.engine import byte_count
+from strandline.pipeline.detection import SourceChanges
 from strandline.pipeline.journal import Step
 from strandline.pipeline.pictures import VersionLine, bars, safe, tree
 from strandline.pipeline.step import STAGES
-from strandline.report import MARK, STYLE
-from strandline.storage import write_file
+from strandline.report import MARK, STYLE, html_report, positions_by_key, sample_changes
+from strandline.storage import files_below, write_file
 
 PAGE_STYLE = """
 .scroll { overflow-x: auto; }
@@ -77,6 +79,9 @@ KINDS = (("insert", "inserted", "+"), ("update", "updated", "~"), ("delete", "de
 STAGE_COLOURS = 8
 SHOWN_SHARE = 0.004
 """A stage that took a smaller part of the time is not drawn."""
+SAMPLED = 100_000
+"""Change rows of a table from which its page is drawn."""
+_STOPPED = {"GuardTripped": "stopped by a guard", "Killed": "killed", "Running": "under way"}
 
 
 @dataclass(frozen=True)
@@ -94,10 +99,10 @@ class RunPage:
 
 def write_page(page: RunPage, folder: str) -> str:
     """Puts the page into the folder of reports, and as `latest.html` beside it; gives its path."""
-    text = render(page)
+    text = _render(page)
     paths = [os.path.join(folder, "latest.html"), *([page_path(page.step, folder)] if page.new else [])]
     for path in paths:
-        write_file(path, text.encode())
+        _write(path, text)
     return paths[-1]
 
 
@@ -106,7 +111,7 @@ def page_path(step: Step, folder: str) -> str:
     return os.path.join(folder, f"step-{step.number:04}.html")
 
 
-def render(page: RunPage) -> str:
+def _render(page: RunPage) -> str:
     """The whole page."""
     step = page.step
     title = f"{step.pipeline}, step {step.number}"
@@ -121,13 +126,75 @@ def render(page: RunPage) -> str:
         _stages(page),
         _trends(page.history),
     ]
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{safe(title)} · Strandline</title><style>{STYLE}{PAGE_STYLE}</style></head><body><main>"
-        f"{''.join(parts)}<footer>Strandline {__version__} · {when(page.started)} · "
-        f"{page.seconds:.1f} s</footer></main></body></html>\n"
+    return _document(title, "".join(parts), f"{when(page.started)} · {page.seconds:.1f} s")
+
+
+def outcome(run: Mapping[str, Any]) -> tuple[str, str]:
+    """How a run of the history went, in words, and why; of one that went well and was told as it should be no why."""
+    untold = f"Not told: {run['untold']}." if run.get("untold") else ""
+    if run.get("error") or run.get("kind") == "Running":
+        return _STOPPED.get(run.get("kind", ""), "failed"), " ".join(filter(None, [run.get("error"), untold]))
+    behind = f"; behind: {', '.join(run['behind'])}" if run.get("behind") else ""
+    return (f"step {run['step']}" if run.get("step") else "nothing new") + behind, untold
+
+
+def write_table_pages(step: Step, sources: Mapping[str, SourceChanges], folder: str) -> None:
+    """A page of what the step changed in each table, where changes were found (a new table has none)."""
+    for name, source in sources.items():
+        if source.changes is None or not source.counts.rows:
+            continue
+        sample = sample_changes(source.changes, SAMPLED)
+        where = positions_by_key(sample) if len(sample.rows) < SAMPLED else None
+        _write(table_page_path(step.number, name, folder), html_report(sample.header, sample.rows, where=where))
+
+
+def table_page_path(step: int, source: str, folder: str) -> str:
+    """Where the page of what a step changed in a source's table is."""
+    plain = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in source)
+    return os.path.join(folder, f"step-{step:04}-{plain}.html")
+
+
+def write_stopped_page(pipeline: str, error: str, started: float, last: Step | None, folder: str) -> str:
+    """The page of a run that took no step because something stopped it: as `latest.html`, and under its own time."""
+    before = "There was no step yet."
+    applied = "" if "Nothing was applied." in error else "Nothing was applied. "
+    if last is not None:
+        link = os.path.basename(page_path(last, folder))
+        before = f'The last step is <a href="{safe(link)}">step {last.number}</a>; the tables are as it left them.'
+    body = (
+        f'<p class="mark">{MARK} a run of a pipeline</p><h1>{safe(pipeline)}: stopped</h1>'
+        f'<p class="warning">{safe(error[:1].upper() + error[1:])}</p><p>{applied}{before}</p>'
+        '<p><a href="index.html">All runs</a></p>'
     )
+    page = _document(f"{pipeline}, stopped", body, when(started))
+    path = os.path.join(folder, f"stopped-{int(started)}.html")
+    for each in (path, os.path.join(folder, "latest.html")):
+        _write(each, page)
+    return path
+
+
+def write_index(pipeline: str, runs: Sequence[Mapping[str, Any]], started: float, folder: str) -> None:
+    """The runs, the newest first, each with its page and those of its tables."""
+    pages = set(files_below(folder))
+    rows = "".join(_run(run, pages) for run in reversed(runs))
+    head = "<tr><th>run</th><th>outcome</th><th>tables</th></tr>"
+    body = (
+        f'<p class="mark">{MARK} the runs of a pipeline</p><h1>{safe(pipeline)}</h1>'
+        f"<div class='card scroll'><table class='plain'>{head}{rows}</table></div>"
+    )
+    _write(os.path.join(folder, "index.html"), _document(f"{pipeline}, runs", body, when(started)))
+
+
+def _run(run: Mapping[str, Any], pages: set[str]) -> str:
+    step = run.get("step")
+    name = f"step-{step:04}.html" if step else f"stopped-{int(run['started'])}.html"
+    words, why = outcome(run)
+    told = f'<a href="{name}">{safe(words)}</a>' if name in pages else safe(words)
+    told += f'<div class="why">{safe(why)}</div>' if why else ""
+    begin = f"step-{step:04}-" if step else " "
+    tables = sorted(page for page in pages if page.startswith(begin))
+    links = " ".join(f'<a href="{safe(page)}">{safe(page[len(begin) : -5])}</a>' for page in tables)
+    return f"<tr><td>{when(run['started'])}</td><td>{told}</td><td class='names'>{links}</td></tr>"
 
 
 def _head(page: RunPage, title: str) -> str:
@@ -353,3 +420,16 @@ def when(seconds: float) -> str:
 
 def _span(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"
+
+
+def _document(title: str, body: str, foot: str) -> str:
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{safe(title)} · Strandline</title><style>{STYLE}{PAGE_STYLE}</style></head><body><main>{body}"
+        f"<footer>Strandline {__version__} · {foot}</footer></main></body></html>\n"
+    )
+
+
+def _write(path: str, page: str) -> None:
+    write_file(path, page.encode("utf-8", "backslashreplace"))

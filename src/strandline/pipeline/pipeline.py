@@ -30,11 +30,10 @@ from strandline.pipeline.alarms import tell
 from strandline.pipeline.detection import RunOptions, SourceChanges
 from strandline.pipeline.finish import finish_step, refresh_and_dump
 from strandline.pipeline.journal import Journal, Step
-from strandline.pipeline.page import RunPage, page_path, write_page
+from strandline.pipeline.page import RunPage, page_path, write_index, write_page, write_stopped_page, write_table_pages
 from strandline.pipeline.pictures import lines_of
 from strandline.pipeline.places import Secrets
 from strandline.pipeline.plan import RunPlan, plan_run
-from strandline.pipeline.run_index import write_index, write_stopped_page, write_table_pages
 from strandline.pipeline.settings import PipelineSettings
 from strandline.pipeline.status import PipelineStatus, pipeline_status
 from strandline.pipeline.step import (

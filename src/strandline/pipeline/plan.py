@@ -19,10 +19,9 @@ from strandline.pipeline import annotated_source
 from strandline.pipeline.detection import NO_DRIFT, ExtractDrift, TableState, plan_detection, read_table_state
 from strandline.pipeline.extracts import Extract, address_of, describe_extract, typed_as_the_table
 from strandline.pipeline.finish import dump_places, in_order, is_as_declared, is_due
-from strandline.pipeline.guards import guard_extract
 from strandline.pipeline.journal import Journal, Step
 from strandline.pipeline.settings import DumpSettings, ReplicaSettings, SourceSettings, ViewSettings
-from strandline.pipeline.step import PipelineContext, is_annotated, snapshot_name
+from strandline.pipeline.step import PipelineContext, guard_extract, is_annotated, snapshot_name
 from strandline.storage import MemoryStorage
 from strandline.store import Store, ViewListing, create_on
 from strandline.values import no_rows

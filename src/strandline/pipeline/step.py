@@ -1,4 +1,5 @@
-"""A step up to its commit: extract, detect, guard, commit. Nothing durable happens before the commit.
+"""A step up to its commit: extract, detect, guard, commit. Nothing durable happens before the commit. A guard stops the
+step where an extract looks wrong, and says what was seen.
 
 What a run that was stopped earlier leaves: positions that annotated bases offered and no run took (the next run asks
 from the old one), and folders of signatures that no journal row names (the next run removes them).
@@ -11,18 +12,20 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+
+import pyarrow.compute as pc
 
 from strandline.errors import Conflict, GuardTripped, InputError, SchemaError
 from strandline.pipeline import annotated_source
 from strandline.pipeline.detection import RunOptions, SourceChanges, TableState, detect_changes, read_table_state
 from strandline.pipeline.extracts import Extract, address_of, check_unchanged, open_extracts
-from strandline.pipeline.guards import guard_changes, guard_extract
 from strandline.pipeline.journal import Journal, Step, message_of
 from strandline.pipeline.places import Secrets, is_database
-from strandline.pipeline.settings import PipelineSettings, SourceSettings
+from strandline.pipeline.settings import Guards, PipelineSettings, SourceSettings
+from strandline.relations import read_relation
 from strandline.replication import BASE_DIALECTS, BaseCopyRecord
 from strandline.storage import files_below, remove_folder
 from strandline.store import Store
@@ -34,6 +37,8 @@ Watch = Callable[[str], None]
 
 STAGES = ("extract", "detect", "guard", "apply", "notice", "views", "replicas", "dumps")
 """The stages as a run passes them."""
+_REPEATED_SHOWN = 5
+"""How many values that stand twice are told of."""
 
 
 class Stages:
@@ -245,3 +250,68 @@ def sweep_signatures(context: PipelineContext, step: Step | None) -> None:
     used = set() if step is None else {source.get("state") for source in step.sources.values()}
     for name in {path.partition("/")[0] for path in files_below(context.states)} - used:
         remove_folder(os.path.join(context.states, name))
+
+
+def guard_extract(extract: Extract, now: float, *, rows_too: bool = True, accepted: bool = False) -> None:
+    """Checks before rows are compared: columns, freshness, number of rows; then, `rows_too`, what needs reading.
+
+    Of an `accepted` extract only that it has the key: nothing could be done without.
+    """
+    source, guards = extract.source, Guards() if accepted else extract.source.guards
+    needed = (*source.key, *guards.required, *(name for names in guards.unique for name in names))
+    missing = [name for name in dict.fromkeys(needed) if name not in extract.schema.names]
+    if missing:
+        columns = ", ".join(extract.schema.names)
+        place = f"the key of [sources.{source.name}]" if set(missing) & set(source.key) else ""
+        raise _tripped(source, f"{extract.shown} lacks {', '.join(missing)}; its columns are {columns}", place)
+    if guards.fresh is not None and extract.taken is not None and now - extract.taken > guards.fresh:
+        age = now - extract.taken
+        raise _tripped(source, f"{extract.shown} is {_span(age)} old, and {_span(guards.fresh)} are allowed")
+    rows = extract.relation.rows
+    if guards.rows is not None and rows is not None and rows < guards.rows:
+        raise _tripped(source, f"{extract.shown} has {rows:,} rows, and at least {guards.rows:,} are expected")
+    for names in guards.unique if rows_too else ():
+        _check_unique(extract, names)
+
+
+def guard_changes(changes: SourceChanges) -> None:
+    """Checks once the changes are known: their size against the table as it was."""
+    guards, counts, before = changes.source.guards, changes.counts, changes.before
+    if not before:
+        return
+    for what, count, allowed in (
+        ("changed", counts.rows, guards.changed),
+        ("were deleted", counts.deleted, guards.deleted),
+    ):
+        if allowed is not None and count / before > allowed:
+            seen = f"{counts.inserted:,} inserted, {counts.updated:,} updated, {counts.deleted:,} deleted"
+            share = f"{count:,} of {before:,} rows {what} ({count / before:.1%}; allowed are {allowed:.1%})"
+            raise _tripped(changes.source, f"{share}: {seen} by {changes.shown}")
+
+
+def _check_unique(extract: Extract, names: Sequence[str]) -> None:
+    rows = read_relation(extract.relation, list(names))
+    groups = rows.group_by(list(names)).aggregate([([], "count_all")])
+    repeated = groups.filter(pc.greater(groups.column("count_all"), 1))
+    if len(repeated):
+        shown = [tuple(row[name] for name in names) for row in repeated.slice(0, _REPEATED_SHOWN).to_pylist()]
+        values = ", ".join(str(key[0] if len(key) == 1 else key) for key in shown)
+        more = f" and {len(repeated) - _REPEATED_SHOWN:,} more" if len(repeated) > _REPEATED_SHOWN else ""
+        raise _tripped(extract.source, f"({', '.join(names)}) is not unique in {extract.shown}: {values}{more}")
+
+
+def _tripped(source: SourceSettings, why: str, place: str = "") -> GuardTripped:
+    once = "" if place else f"accept it once (strandline run … --accept {source.name}) or "
+    place = place or f"[sources.{source.name}.guards]"
+    return GuardTripped(
+        why,
+        doing=f"guarding the source {source.name!r}",
+        hint=f"Nothing was applied. Look at the extract; if it is right, {once}change {place}",
+    )
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} seconds"

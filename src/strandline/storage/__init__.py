@@ -10,7 +10,7 @@ Data that lies at a URL is read by ranges, and written whole, by `object_file`, 
 `file_access`. See `seam.py` for what every backend promises, and for what is closed by its block (`Closeable`).
 Backends are local files, S3-compatible object stores and memory. Beside it stand files and folders that appear whole
 (`durable_file`), a lock on one machine (`file_lock`), trying again (`retry`), waits that an interrupt leaves whole
-(`threads`), what was used last (`recent`) and records as JSON (`json_codec`).
+(`threads`), what was used last (`Recent`) and records as JSON (`json_codec`).
 """
 
 from strandline.storage.durable_file import building, flush, put_in_place, replacing, write_flushed
@@ -40,10 +40,9 @@ from strandline.storage.local import (
     taking_turn,
 )
 from strandline.storage.local_time import seconds_of, with_zone
-from strandline.storage.memory import MemoryStorage, OverlayStorage
+from strandline.storage.memory import MemoryStorage, OverlayStorage, Recent
 from strandline.storage.object_file import is_object_url, list_objects, object_version
 from strandline.storage.object_store import ObjectStorage
-from strandline.storage.recent import Recent
 from strandline.storage.retry import completed, put_new, put_over, retried, swap_if_first
 from strandline.storage.seam import Closeable, Storage, Stored, Token, auditing, checked_name, is_stored
 from strandline.storage.threads import (
