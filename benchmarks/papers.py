@@ -26,7 +26,7 @@ from benchmarks.window import MEGABYTE
 from tests.oracles.labio_costs import PaperSetting, crossover, paper_costs
 
 from strandline.replication.senders.annotated.cost import expected_differential
-from strandline.views.cost import Load, messages_counted, messages_keyed
+from strandline.views.maintenance import Load, messages_counted, messages_keyed
 
 BEGIN, END = "<!-- figures: made by `strandline bench papers` -->", "<!-- end of figures -->"
 

@@ -22,8 +22,7 @@ from benchmarks.charts import Axes, Curve, chart
 from tests.oracles.difference_table_choice import delay_maintained, delay_scanned
 
 from strandline.store import Store, create
-from strandline.views.cost import Load, messages_counted, messages_keyed
-from strandline.views.maintenance import prices
+from strandline.views.maintenance import Load, messages_counted, messages_keyed, prices
 
 ROWS, QUALIFIED = 20_000, 0.1
 STEPS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)

@@ -24,7 +24,7 @@ TOOLS = ("hypothesis", "pandas", "pytest<9.2", "pytest-xdist")
 CORE_TESTS = (
     "tests/values/test_matching.py",
     "tests/values/test_in_parquet.py",
-    "tests/values/test_duckdb_sql.py",
+    "tests/values/test_duckdb_meaning.py",
     "tests/values/test_expressions.py",
     "tests/changes/test_errors.py",
     "tests/changes/test_laws.py",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from strandline.views.catalog import DEFERRED, EAGER
-from strandline.views.cost import Choice, Load, Prices, messages
+from strandline.views.maintenance import Choice, Load, Prices, messages
 
 
 def delay_maintained(load: Load, prices: Prices) -> float:

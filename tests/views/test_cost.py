@@ -18,7 +18,7 @@ from tests.oracles.difference_table_choice import (
 )
 
 from strandline.views.catalog import DEFERRED, EAGER
-from strandline.views.cost import Load, Prices, messages, messages_counted, messages_keyed
+from strandline.views.maintenance import Load, Prices, messages, messages_counted, messages_keyed
 
 PAPER = Load(rows=10_000, updates=1_000, refreshes=1, qualified=0.1, keyed=True)
 CHEAP = Prices(relevance=1.0, maintain=5.0, scan=1.0, message=1.0)

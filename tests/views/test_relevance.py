@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.views.relevance_cases import definition_of, satisfiable, terms
 
-from strandline.views.relevance.explanation import summary
-from strandline.views.relevance.relevance import mask, relevant
+from strandline.views.relevance.relevance import mask, relevant, summary
 
 ORDERS = pa.schema([("id", pa.int64()), ("price", pa.float64()), ("qty", pa.int64()), ("state", pa.string())])
 LINES = pa.schema([("id", pa.int64()), ("qty", pa.int8()), ("kind", pa.string()), ("sent", pa.bool_())])

@@ -1,31 +1,37 @@
 """`strandline`: finds the command, runs it, and turns errors into one readable paragraph; and `strandline completion`.
 
 Exit codes: 0 fine, 1 differences or a check that failed, 2 trouble, 130 Ctrl-C (143 SIGTERM, 129 SIGHUP), 141 a reader
-that has gone. With
-`--json` a failure is a JSON object on standard output too, so that a program that reads it always finds one. Help and
-completion load neither Arrow nor Spark.
+that has gone. With `--json` a failure is a JSON object on standard output too, so that a program that reads it always
+finds one. Help and completion load neither Arrow nor Spark.
+
+The signals that ask a command to end are Ctrl-C, what `timeout`, systemd and containers send, and that of a terminal
+that goes. While the command works, each is an interrupt as Ctrl-C is in Python: what was begun is cleaned up, and the
+exit code tells the signal. Once it has ended, a signal is noted for the exit code and disturbs no cleaning up; a second
+one ends the process where it stands. A signal that the caller had ignored stays ignored.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from types import FrameType
 
 import click
 
 from strandline._version import __version__
 from strandline.cli.output import complain, emit_json, log_to_stderr, telling
-from strandline.cli.stop_signals import StopSignals
 from strandline.engine import set_quiet
 from strandline.errors import Cancelled, StrandlineError, did_you_mean
 
 FAMILIES: dict[str, dict[str, str]] = {
     "Compare": {"diff": "diff", **dict.fromkeys(("show", "apply", "invert", "compose", "net"), "change_sets")},
     "Tables through time": {
-        **dict.fromkeys(("create", "load"), "load"),
+        **dict.fromkeys(("create", "load"), "tables"),
         "query": "inspect",
         "changes": "change_sets",
         **dict.fromkeys(("tables", "describe", "alter", "history", "export"), "tables"),
@@ -226,3 +232,44 @@ def completion(context: click.Context, shell: str, as_json: bool) -> int:
     else:
         sys.stdout.write(script.strip() + "\n")
     return 0
+
+
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+OFFSET = 128
+"""What shells add to the number of the signal that ended a command."""
+
+
+class StopSignals:
+    """How the process of one command takes them, from when they are `taken` on."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._ended = self._late = False
+        self._taken: list[int] = []
+
+    def taken(self) -> StopSignals:
+        """From now on they interrupt the command."""
+        if threading.current_thread() is threading.main_thread():
+            self._taken = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+            self._set()
+        return self
+
+    def ended(self) -> None:
+        """The command has come to its end. Handlers that libraries have set meanwhile are replaced."""
+        self._ended = True
+        self._set()
+
+    def code(self, otherwise: int) -> int:
+        """The exit code: of the signal that came, if one did."""
+        return OFFSET + self._number if self._number else otherwise
+
+    def _set(self) -> None:
+        for number in self._taken:
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._late:
+            os._exit(OFFSET + number)
+        self._number, self._late = number, self._ended
+        if not self._ended:
+            raise KeyboardInterrupt

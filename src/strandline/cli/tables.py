@@ -1,18 +1,21 @@
-"""`strandline tables`, `describe`, `alter`, `history` and `export`: which tables a store has, what one is and becomes,
-what became of a row, and a table as a table of others.
+"""`strandline create`, `load`, `tables`, `describe`, `alter`, `history` and `export`: a new store, rows into a table,
+which tables a store has, what one is and becomes, what became of a row, and a table as a table of others.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
 import click
 
-from strandline.cli.output import answer, emit_json, say, telling
+from strandline.cli.inputs import names_of, source_of, source_options
+from strandline.cli.output import answer, emit_json, running, say, telling
 from strandline.cli.store_access import (
     STATE,
+    NoRows,
     check_table,
     count_of,
     show_rows,
@@ -22,7 +25,92 @@ from strandline.cli.store_access import (
     version_option,
 )
 from strandline.engine import byte_count
-from strandline.errors import SchemaError
+from strandline.errors import InputError, SchemaError
+
+
+@click.command()
+@store_argument
+@telling
+def create(store: str, as_json: bool) -> int:
+    """Makes a new, empty store. STORE is a folder, or an s3://bucket/prefix URL.
+
+    \b
+    Example:
+      strandline create shop
+    """
+    from strandline.pages import create_store
+    from strandline.storage import open_storage
+
+    storage = open_storage(store)
+    create_store(storage, NoRows(), NoRows()).close()
+    return answer(
+        {"store": storage.url},
+        f"A new store: {store}. Load a table with: strandline load {store} TABLE SOURCE --key COLUMN",
+        as_json=as_json,
+    )
+
+
+@click.command()
+@store_argument
+@click.argument("table")
+@click.argument("source", type=click.Path())
+@click.option("-k", "--key", multiple=True, help="Key column of a new table; repeat, or separate by commas.")
+@click.option(
+    "--mode",
+    type=click.Choice(["append", "overwrite", "upsert"]),
+    default="append",
+    show_default=True,
+    help="What becomes of rows that are there: stay, go, or are replaced by key.",
+)
+@click.option("--message", default="", help="A message for the log.")
+@source_options
+@version_option
+@running
+def load(store: str, table: str, source: str, as_json: bool, runner: str, **given: Any) -> int:
+    """Loads SOURCE into TABLE, in one transaction. The table is created when it is not there.
+
+    SOURCE is whatever `strandline diff` reads: files, folders or globs (Parquet, CSV, JSON lines, Arrow,
+    BOOK.xlsx#SHEET), Delta or Iceberg tables, STORE#NAME, tables of databases, whose primary key is that of a new
+    table unless another is given.
+
+    \b
+    Examples:
+      strandline load shop orders monday.parquet --key id
+      strandline load shop orders tuesday.csv --mode upsert
+      strandline load shop late sqlite:///shop.db --query "select * from t where n > 5" --key id
+    """
+    key = names_of(given["key"])
+    with tables_of(store, given["version"]) as opened, ExitStack() as stack:
+        rows = source_of(source, given, stack)
+        there = table in opened.tables()
+        if not there:
+            key = key or getattr(rows, "primary_key", ())
+        if there and key and key != opened.table(table).key:
+            raise InputError(
+                f"{table} has the key {', '.join(opened.table(table).key) or '(none)'}, not {', '.join(key)}",
+                doing=f"loading {source}",
+                hint="Leave --key out",
+            )
+        with opened.transaction(given["message"] or f"load {source}", runner=runner) as transaction:
+            if not there:
+                count = transaction.create_table(table, rows, key=key or None)
+            else:
+                verbs = {
+                    "append": transaction.insert,
+                    "overwrite": transaction.overwrite,
+                    "upsert": transaction.upsert,
+                }
+                count = verbs[given["mode"]](table, rows)
+        record = {"table": table, "created": not there, "changed": count, "rows": opened.table(table).count()}
+    if as_json:
+        emit_json(record)
+    else:
+        done = (
+            "created with" if not there else {"append": "grew by", "overwrite": "changed in"}.get(given["mode"], "took")
+        )
+        say(f"{table} {done} {count_of(count, 'row')} from {source}; it has {record['rows']:,} now.")
+    return 0
+
 
 _at_option = click.option("--at", metavar="STATE", help=f"As of an older state: {STATE}.")
 

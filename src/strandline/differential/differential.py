@@ -20,8 +20,7 @@ import pyarrow as pa
 from strandline.changes import Changes, Counts, StoredChanges, filled_header
 from strandline.differential import cost
 from strandline.differential.cost import choose_algorithm
-from strandline.differential.folded_keys import keys_made_one
-from strandline.differential.inputs import note_of_one_source
+from strandline.differential.inputs import keys_made_one, note_of_one_source
 from strandline.differential.merge import merge
 from strandline.differential.options import DiffKeywords, DiffOptions, options_from
 from strandline.differential.partitioned_hash import partitioned_hash
@@ -33,13 +32,9 @@ from strandline.differential.signature_diff import signature_diff
 from strandline.differential.signatures import (
     SignatureSpec,
     SignatureState,
-    bits_for,
-    error_of_one_comparison,
-    expected_runs_to_first_miss,
     has_state,
     is_state,
     load_state,
-    miss_probability,
     save_state,
     state_lock,
 )
@@ -48,7 +43,15 @@ from strandline.differential.window_diff import WindowMessages, window_diff, win
 from strandline.engine import Spool
 from strandline.errors import GuardTripped, InputError, KeysError, SchemaError, StateError
 from strandline.relations import names_of
-from strandline.values import kind_of, plain_schema, scheme_of
+from strandline.values import (
+    bits_for,
+    error_of_one_comparison,
+    expected_runs_to_first_miss,
+    kind_of,
+    miss_probability,
+    plain_schema,
+    scheme_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

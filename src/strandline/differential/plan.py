@@ -16,8 +16,7 @@ import pyarrow.types as pt
 from strandline.changes import Header, check_columns, check_key
 from strandline.differential.comparators import parse_comparator
 from strandline.differential.comparison import Comparison
-from strandline.differential.folded_keys import fold_relations
-from strandline.differential.inputs import Input, check_two_streams, read_through
+from strandline.differential.inputs import Input, check_two_streams, fold_relations, read_through
 from strandline.differential.options import DiffOptions
 from strandline.differential.renames import as_spelled, check_renames, respelled, spelled_options, spelled_renames
 from strandline.differential.signatures import SignatureState, rename_fields

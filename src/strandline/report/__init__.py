@@ -5,7 +5,7 @@ Importing this loads no Spark, DuckDB or sqlglot.
 
 from strandline.report.append import append_changes
 from strandline.report.examples import pick_examples, sample_changes
-from strandline.report.html import html_report
+from strandline.report.html import SHOWN, changes_html, changes_page, first_rows, html_report, rows_html, schema_html
 from strandline.report.html_style import STYLE
 from strandline.report.layouts import (
     cdf,
@@ -16,7 +16,6 @@ from strandline.report.layouts import (
     side_by_side,
     sparse,
 )
-from strandline.report.notebook import SHOWN, changes_html, changes_page, first_rows, rows_html, schema_html
 from strandline.report.positions import MARK, positions_by_key
 from strandline.report.run_facts import RunFacts, facts_of, summary_json
 from strandline.report.sql import sql_merge

@@ -133,7 +133,7 @@ class Table(ArrowRows):
         """Give a column another name. Views that read it follow, and they and their copies keep their own columns; the
         names of the views whose text had to change.
         """
-        from strandline.store.renamed_columns import rename_column
+        from strandline.store.dependents import rename_column
 
         refuse_own_name(self.name, f"renaming a column of {self.name}", NOT_USERS)
         return rename_column(self.store, self.name, old, new)

@@ -12,7 +12,15 @@ from strandline.values.buffers import (
     fixed_width,
     validity,
 )
-from strandline.values.duckdb_columns import durations, in_sql_type, readable
+from strandline.values.duckdb_columns import (
+    NanosecondColumn,
+    check_microseconds,
+    compare_exactly,
+    durations,
+    in_sql_type,
+    readable,
+    sql_rounds,
+)
 from strandline.values.duckdb_functions import is_aggregate, unsteady_calls
 from strandline.values.encoding import (
     cast_array,
@@ -29,8 +37,8 @@ from strandline.values.encoding import (
 )
 from strandline.values.equality import comparable, key_order, unequal
 from strandline.values.expressions import Condition, Expression, parse_condition, parse_expression, renamed_columns
-from strandline.values.frames import ArrowRows
 from strandline.values.hash_runs import Hashes, HashWriter, key_hashes, read_hashes, repeated_hashes
+from strandline.values.interchange import ArrowRows, array_of
 from strandline.values.matching import (
     BLOCK_ROWS,
     Matching,
@@ -44,18 +52,20 @@ from strandline.values.matching import (
     repeated_rows,
     sought_values,
 )
-from strandline.values.nanoseconds import NanosecondColumn, check_microseconds, compare_exactly, sql_rounds
-from strandline.values.python_values import array_of
 from strandline.values.signatures import (
     DEFAULT_SEED,
     MAXIMUM_BITS,
     MINIMUM_BITS,
     SIGNATURE_ALGORITHM,
     Scheme,
+    bits_for,
     column_row_signatures,
+    error_of_one_comparison,
+    expected_runs_to_first_miss,
     is_kept,
     kind_of,
     load_compiled,
+    miss_probability,
     plain_layout,
     row_signatures,
     scheme_of,

@@ -1,6 +1,10 @@
 """What DuckDB's own parser makes of a text, so that what is taken apart here is what DuckDB would compute.
 
-sqlglot and DuckDB group some operators differently, and know other words. A text whose tree, written again, DuckDB
+sqlglot translates between dialects, so it reads meaning into functions: the key of a JSON value becomes a path, a
+column that is named as a unit of time becomes that unit, arguments that it does not know are dropped. To DuckDB these
+are other expressions. In `StrandlineDuckDB` such functions stay calls by their names, and keys stay texts.
+
+sqlglot and DuckDB also group some operators differently, and know other words. A text whose tree, written again, DuckDB
 reads otherwise than the text itself is read from DuckDB's own writing of it, which has all its parentheses. Where even
 that is read otherwise, it is refused, and so is what is a mistake to DuckDB: sqlglot also reads other dialects, and
 passes over words that it doesn't expect. So no text of a user ever means something else here than to DuckDB.
@@ -17,14 +21,66 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
-from sqlglot import TokenType, exp, tokenize
+from sqlglot import TokenType, exp, parse, tokenize
+from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 
 from strandline.values.duckdb_functions import CLOCKS, connections
-from strandline.values.duckdb_sql import StrandlineDuckDB, statements
 from strandline.values.sql import quoted
+
+_REWRITTEN = frozenset(
+    (
+        *("ARRAY_HAS_ALL", "LIST_HAS_ALL", "LIST_HAS_ANY", "REDUCE", "DECODE", "TIME_BUCKET"),
+        *("DATEDIFF", "DATE_DIFF", "DATE_ADD", "LOG10", "LOG2", "MOD"),
+        *("JAROWINKLER_SIMILARITY", "JARO_WINKLER_SIMILARITY", "LPAD", "RPAD"),
+        *("JSON_EXTRACT", "JSON_EXTRACT_ARRAY", "JSON_EXTRACT_PATH", "JSON_EXTRACT_PATH_TEXT"),
+        *("JSON_EXTRACT_SCALAR", "JSON_EXTRACT_STRING"),
+        *("REGEXP_EXTRACT", "REGEXP_EXTRACT_ALL", "REGEXP_REPLACE"),
+        *("ARRAY_REVERSE_SORT", "ARRAY_SORT", "LIST_REVERSE_SORT", "LIST_SORT"),
+    )
+)
+_TRUNCATIONS = ("DATE_TRUNC", "DATETRUNC")
+
+
+def _truncation(name: str) -> Any:
+    """Of a constant unit a truncation, which keeps the order of instants; otherwise a call like any other."""
+
+    def build(arguments: list[exp.Expr]) -> exp.Expr:
+        if arguments and isinstance(arguments[0], exp.Literal):
+            truncation: exp.Expr = DuckDB.Parser.FUNCTIONS[name](arguments)
+            return truncation
+        return exp.Anonymous(this=name, expressions=arguments)
+
+    return build
+
+
+def _unary_plus(parser: Any) -> exp.Expr | None:
+    """To DuckDB it is a function, which not all types have: a list without rows for NULL, for one."""
+    operand: exp.Expr | None = parser._parse_unary()
+    is_plain = operand is None or (isinstance(operand, exp.Literal) and not operand.is_string)
+    return operand if is_plain else exp.Anonymous(this="+", expressions=[operand])
+
+
+class StrandlineDuckDB(DuckDB):
+    """The dialect in which texts of users are parsed."""
+
+    def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
+        return path
+
+    class Parser(DuckDB.Parser):  # type: ignore[valid-type, misc]
+        FUNCTIONS: ClassVar[dict[str, Any]] = {
+            **{name: build for name, build in DuckDB.Parser.FUNCTIONS.items() if name not in _REWRITTEN},
+            **{name: _truncation(name) for name in _TRUNCATIONS},
+            "COUNT": lambda given: DuckDB.Parser.FUNCTIONS["COUNT"](given or [exp.Star()]),
+        }
+        UNARY_PARSERS: ClassVar[dict[TokenType, Any]] = {**DuckDB.Parser.UNARY_PARSERS, TokenType.PLUS: _unary_plus}
+
+
+def statements(sql: str) -> list[exp.Expr]:
+    """The statements of a text."""
+    return [tree for tree in parse(sql, dialect=StrandlineDuckDB) if tree is not None]
 
 
 @dataclass(frozen=True)

@@ -27,17 +27,17 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.errors import SqlError, did_you_mean, is_broken
-from strandline.values.duckdb_columns import readable
-from strandline.values.duckdb_functions import PLAIN_CLASSES, connections, parsed_nodes, steady_functions, unsteady_call
-from strandline.values.encoding import no_rows
-from strandline.values.nanoseconds import (
+from strandline.values.duckdb_columns import (
     NanosecondColumn,
     check_microseconds,
     compare_exactly,
     interval_text,
     keep_nanoseconds,
+    readable,
     sql_rounds,
 )
+from strandline.values.duckdb_functions import PLAIN_CLASSES, connections, parsed_nodes, steady_functions, unsteady_call
+from strandline.values.encoding import no_rows
 from strandline.values.sql import free_name, parse_sql, parse_written
 
 _SUBJECT = {"SUBQUERY": "a query", "WINDOW": "a window", "STAR": "a star", "PARAMETER": "an unnamed parameter"}

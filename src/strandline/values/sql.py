@@ -19,7 +19,7 @@ _SHOWN = 200
 
 def load_sqlglot() -> None:
     """Before the first use of sqlglot, which an interrupt must not leave half imported."""
-    import_whole("sqlglot", "sqlglot.dialects.duckdb", "strandline.values.duckdb_sql")
+    import_whole("sqlglot", "sqlglot.dialects.duckdb", "strandline.values.duckdb_meaning")
 
 
 def parse_sql(sql: str, doing: str, dialect: str = "duckdb") -> list[Any]:
@@ -41,8 +41,7 @@ def parse_sql(sql: str, doing: str, dialect: str = "duckdb") -> list[Any]:
 
 def _as_duckdb_reads(sql: str, doing: str) -> list[Any]:
     import_whole("strandline.values.duckdb_meaning")
-    from strandline.values.duckdb_meaning import text_to_parse
-    from strandline.values.duckdb_sql import statements
+    from strandline.values.duckdb_meaning import statements, text_to_parse
 
     reading = text_to_parse(sql)
     if reading.mistake:
@@ -65,7 +64,7 @@ def parse_written(sql: str) -> exp.Expr:
     load_sqlglot()
     from sqlglot.errors import ParseError
 
-    from strandline.values.duckdb_sql import statements
+    from strandline.values.duckdb_meaning import statements
 
     trees = statements(sql)
     if len(trees) != 1:

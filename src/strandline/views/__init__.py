@@ -33,7 +33,6 @@ from strandline.views.change_feed import (
     forget,
     inserts,
 )
-from strandline.views.cost import Choice, messages
 from strandline.views.definition import ViewDefinition, computed_whole, instant_at, outline
 from strandline.views.delta_query import TwoStates
 from strandline.views.dependencies import ViewDeriver, relations_named
@@ -45,23 +44,20 @@ from strandline.views.maintenance import (
     MAINTENANCE_COSTS,
     ROW_BYTES,
     USUAL,
+    Choice,
     Seen,
     check_eager,
     check_policy,
     choose,
     keep,
     load,
+    messages,
     prices,
     retune,
     why_not_eager,
     with_seen,
 )
 from strandline.views.operator_delta import work_of
-from strandline.views.pins import (
-    pinned,
-    pins_of,
-    position_at,
-)
 from strandline.views.range_modifications import RangeStatement
 from strandline.views.refresh import (
     NetDifference,
@@ -71,7 +67,15 @@ from strandline.views.refresh import (
 )
 from strandline.views.regeneration import in_spark_sql, on_spark, regenerate
 from strandline.views.relevance import Why, why
-from strandline.views.retention import collapse_unused, duration, expire, release
+from strandline.views.retention import (
+    collapse_unused,
+    duration,
+    expire,
+    pinned,
+    pins_of,
+    position_at,
+    release,
+)
 from strandline.views.store_state import StoreState
 from strandline.views.stored_rows import (
     difference_to,

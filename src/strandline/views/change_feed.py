@@ -33,8 +33,8 @@ from strandline.views.delta_query import TwoStates
 from strandline.views.join import Join, JoinRunner, counted_once, joined_item, net, whole_items
 from strandline.views.known_views import KnownViews, ViewHost, state_now
 from strandline.views.operator_delta import view_delta
-from strandline.views.pins import pin, pinned
 from strandline.views.regeneration import regenerate
+from strandline.views.retention import pin, pinned
 from strandline.views.store_state import StoreState
 from strandline.views.subscription import subscribe
 

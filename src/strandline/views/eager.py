@@ -38,8 +38,8 @@ from strandline.views.join import JoinRunner
 from strandline.views.known_views import KnownViews
 from strandline.views.maintenance import MAINTENANCE_COSTS, why_not_eager
 from strandline.views.operator_delta import view_delta
-from strandline.views.pins import domains_of
 from strandline.views.range_modifications import LEAST_ROWS, statements_of_commit
+from strandline.views.retention import domains_of
 from strandline.views.store_state import StoreState
 
 

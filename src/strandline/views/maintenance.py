@@ -1,10 +1,17 @@
-"""Whether a view's difference is kept at every commit or computed at a refresh, by what both were seen to cost here.
+"""Whether a view's difference is kept at every commit or computed at a refresh, by what both were seen to cost here;
+and what a difference table costs by the paper's equations (1), (1a) and (2).
 
-The paper has the parameters of its cost equations given by an administrator. Here every refresh notes how many rows of
-the base changed (λ/Λ), how long reading a row (Cs), testing and joining a changed row (Cr), entering a row in the
-difference table (Cm), and sending a message took; each is an average in which the latest refresh counts for a third.
-A refresh of a view that is not kept eagerly enters its rows on trial, without a page to write. What was never seen yet
-has a value that was chosen, not measured: see `USUAL`.
+In the equations a base table has N rows, of which the fraction q is in the view. Between two refreshes λ/Λ updates
+arrive, spread evenly. *Communication* is counted in messages, *delay* in the unit of the costs: checking a row's
+relevance (Cr), entering a row in the difference table (Cm), reading a row when the view is computed from the base (Cs).
+The paper prints λ/Λ where λ/(ΛN) is meant, the number of updates per row and refresh. It weighs a difference table
+against regeneration, and has the parameters given by an administrator. Here both ways of keeping a view send the same
+net difference and neither reads the base, so its two conditions don't choose between them.
+
+Every refresh notes how many rows of the base changed (λ/Λ), how long reading a row (Cs), testing and joining a changed
+row (Cr), entering a row in the difference table (Cm), and sending a message took; each is an average in which the
+latest refresh counts for a third. A refresh of a view that is not kept eagerly enters its rows on trial, without a page
+to write. What was never seen yet has a value that was chosen, not measured: see `USUAL`.
 
 `auto` begins deferred. Both ways send the same, so what counts are seconds from one refresh to the next: deferred,
 those that computing the difference took; eager, those that maintaining it took at commits and reading it at the
@@ -17,6 +24,7 @@ place.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,10 +33,76 @@ from weakref import WeakKeyDictionary
 from strandline.errors import InputError, SqlError
 from strandline.tables import PageCache, TableTransaction
 from strandline.views.catalog import AUTO, DEFERRED, EAGER, STRICT, ViewCopyRecord
-from strandline.views.cost import Choice, Load, Prices
 from strandline.views.definition import ViewDefinition, computed_whole
 from strandline.views.difference_table import Segments, begin, end, write
 from strandline.views.known_views import KnownViews, ViewHost, read_views
+
+
+@dataclass(frozen=True)
+class Load:
+    """The view and its traffic: N, λ and Λ (both per the same time), q; `keyed` if X holds a key of the result."""
+
+    rows: float
+    updates: float
+    refreshes: float
+    qualified: float
+    keyed: bool
+
+    @property
+    def per_refresh(self) -> float:
+        """λ/Λ: updates between two refreshes. A view that is not refreshed gathers them without end."""
+        if self.refreshes > 0:
+            return self.updates / self.refreshes
+        return math.inf if self.updates > 0 else 0.0
+
+    @property
+    def per_row(self) -> float:
+        """λ/(ΛN): updates of one row between two refreshes."""
+        if self.rows > 0:
+            return self.per_refresh / self.rows
+        return math.inf if self.updates > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Seconds for one row or message: Cr, Cm, Cs, and sending a message and storing it at the replica."""
+
+    relevance: float
+    maintain: float
+    scan: float
+    message: float
+
+
+def updated_rows(load: Load) -> float:
+    """N(1 − e^(−λ/(ΛN))): how many rows receive at least one update between two refreshes."""
+    return load.rows * -math.expm1(-load.per_row)
+
+
+def messages_counted(load: Load) -> float:
+    """Equation (1): a deletion and an insertion for each updated row, each sent if it qualifies."""
+    return 2 * load.qualified * updated_rows(load)
+
+
+def messages_keyed(load: Load) -> float:
+    """Equation (1a): a deletion and an insertion of one key are sent as one replacement."""
+    return (2 * load.qualified - load.qualified**2) * updated_rows(load)
+
+
+def messages(load: Load) -> float:
+    """What a refresh from a difference table sends."""
+    return messages_keyed(load) if load.keyed else messages_counted(load)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a view is maintained, and why, in sentences."""
+
+    maintain: str
+    reasons: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.maintain}: {'; '.join(self.reasons)}"
+
 
 CHANGED, SCAN, RELEVANCE, MAINTAIN, MESSAGE, ROW_BYTES = "changed", "scan", "relevance", "maintain", "message", "bytes"
 COMMITS, COMMIT_SECONDS = "commits", "commit"

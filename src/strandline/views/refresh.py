@@ -25,10 +25,9 @@ from strandline.views.difference_table import Segments
 from strandline.views.join import JoinRunner
 from strandline.views.known_views import KnownViews, ViewHost, read_views, state_now
 from strandline.views.operator_delta import view_delta
-from strandline.views.pins import is_of_history, pin, pinned, pins_of, position_at
 from strandline.views.range_modifications import RangeStatement, audience
 from strandline.views.regeneration import regenerate
-from strandline.views.retention import collapse
+from strandline.views.retention import collapse, is_of_history, pin, pinned, pins_of, position_at
 from strandline.views.store_state import StoreState
 from strandline.views.subscription import Subscription, subscribe
 

@@ -36,8 +36,8 @@ from strandline.views.join import JoinRunner
 from strandline.views.known_views import KnownViews
 from strandline.views.maintenance import why_not_eager
 from strandline.views.operator_delta import view_delta
-from strandline.views.pins import domains_of
 from strandline.views.regeneration import regenerate
+from strandline.views.retention import domains_of
 from strandline.views.store_state import StoreState
 from strandline.whatif import CATALOG as WHAT_IFS
 from strandline.whatif import definitions as what_ifs

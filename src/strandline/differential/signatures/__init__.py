@@ -1,11 +1,5 @@
 """Signatures kept between runs (sections 3.2 and 3.3): states, and differentials against them."""
 
-from strandline.differential.signatures.error_probability import (
-    bits_for,
-    error_of_one_comparison,
-    expected_runs_to_first_miss,
-    miss_probability,
-)
 from strandline.differential.signatures.known_blocks import KnownBlock, MarkedRows, read_marked, with_known_rows
 from strandline.differential.signatures.signature_file import (
     FILE,

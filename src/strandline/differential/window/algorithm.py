@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from strandline.differential.window.aging_buffer import AgingBuffer
+from strandline.differential.window.buffers import AgingBuffer, InputBuffers, Stretch, takeable
 from strandline.differential.window.compiled import kernels
-from strandline.differential.window.input_buffer import InputBuffers, Stretch, takeable
 from strandline.differential.window.options import (
     DELETE,
     INSERT,

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.differential.window.aging_buffer import AgingBuffer
+from strandline.differential.window.buffers import AgingBuffer, Stretch
 from strandline.differential.window.compiled import kernels
-from strandline.differential.window.input_buffer import Stretch
 from strandline.values import (
     Numbers,
     bits,

@@ -7,7 +7,11 @@ from strandline.values.signatures.scheme import (
     MINIMUM_BITS,
     SIGNATURE_ALGORITHM,
     Scheme,
+    bits_for,
+    error_of_one_comparison,
+    expected_runs_to_first_miss,
     kind_of,
+    miss_probability,
     scheme_of,
 )
 from strandline.values.signatures.sl3 import (

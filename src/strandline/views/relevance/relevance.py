@@ -1,15 +1,15 @@
 """Where irrelevance is proved: whether a changed row can matter to a view, before any join.
 
 The preliminary relevance check of Chao, Diehr and Saharia. The changed row stands in for one occurrence of its
-relation. The view's condition is taken as disjuncts, each a conjunction of terms (`disjuncts`), and the row is
+relation. The view's condition is taken as disjuncts, each a conjunction of terms (`terms`), and the row is
 irrelevant if every disjunct is refuted, in one of three ways:
 
 1. A term over the row alone is computed, and must be true: false or NULL refutes the conjunction. For a view without
    joins this is exact.
 2. A side of a comparison that reads the row alone is NULL: the comparison never holds.
-3. The other terms become inequalities `x ≤ y + c` between columns of the other occurrences (`terms`), in which the
-   row's values are constants (`inequality_graph`). A cycle of negative length in their graph means that no rows of the
-   other relations can join with this one: the test of Rosenkrantz and Hunt (`negative_cycles`).
+3. The other terms become inequalities `x ≤ y + c` between columns of the other occurrences, in which the row's
+   values are constants. A cycle of negative length in their graph means that no rows of the other relations can join
+   with this one: the test of Rosenkrantz and Hunt (`inequality_graph`).
 
 *Irrelevant* is never wrong, and comes with a proof. What the proof does not understand (`comparison_types` lists what
 it does), or can't refute, is *potentially* relevant, and the join decides. For conjunctions of `x ≤ y + c` without ≠
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.errors import SqlError, shortened
+from strandline.changes import COUNTED, Changes, ChangeSet, after_table, before_table
+from strandline.errors import InputError, SchemaError, SqlError, shortened
 from strandline.values import (
     Condition,
     Flags,
@@ -43,13 +44,14 @@ from strandline.values import (
     quoted_text,
     sql_rounds,
 )
-from strandline.views.definition import ViewDefinition, unqualified
-from strandline.views.relevance.disjuncts import Conjunction, disjuncts
+from strandline.views.definition import CLOCK, ViewDefinition, unqualified
 from strandline.views.relevance.inequality_graph import InequalityGraph, StatedInequality
-from strandline.views.relevance.terms import RowExpression, TermReader
+from strandline.views.relevance.terms import Conjunction, RowExpression, TermReader, disjuncts
+from strandline.views.store_state import StoreState
 
 if TYPE_CHECKING:
     from sqlglot import exp
+
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHOWN = 60
@@ -289,3 +291,80 @@ def _value(value: Any) -> str:
     else:
         text = value.isoformat(" ") if isinstance(value, dt.datetime) else str(value)
     return f"= {shortened(text, _SHOWN)}"
+
+
+@dataclass(frozen=True)
+class Why:
+    """The verdict on one row that comes into a relation or leaves it."""
+
+    relation: str
+    row: Mapping[str, Any]
+    verdict: Verdict
+
+    @property
+    def relevant(self) -> bool:
+        return self.verdict.relevant
+
+    @property
+    def proof(self) -> tuple[str, ...]:
+        return self.verdict.proof
+
+    def __str__(self) -> str:
+        return str(self.verdict)
+
+
+def why(definition: ViewDefinition, state: StoreState, change: Any, relation: str | None = None) -> list[Why]:
+    """The verdict on each row of a change: a row, several, a table of them, or a change set with both its images."""
+    doing = f"asking what a change means to {definition.name!r}"
+    if definition.regenerated:
+        raise InputError(f"it is computed anew each time: {definition.regenerated}", doing=doing)
+    chosen = _relation(definition, relation, doing)
+    schemas = {one: state.shape(one).schema for one in (*definition.relations, CLOCK)}
+    cores = list(definition.cores())
+    schemas |= {name: operator.schema for core in cores for name, operator in core.operators.items()}
+    places = [(core, one.alias) for core in cores for one in core.occurrences if one.relation == chosen]
+    answers = []
+    for row in _rows(change, schemas[chosen], doing):
+        verdicts = [relevant(core, schemas, alias, row) for core, alias in places]
+        answers.append(Why(chosen, row, summary(verdicts)))
+    return answers
+
+
+def summary(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict on a view in which the relation occurs several times: one for each occurrence."""
+    if any(verdict.relevant for verdict in verdicts):
+        return Verdict(True)
+    return Verdict(False, tuple(dict.fromkeys(line for verdict in verdicts for line in verdict.proof)))
+
+
+def _relation(definition: ViewDefinition, relation: str | None, doing: str) -> str:
+    read = definition.relations
+    if relation is None and len(read) == 1:
+        return read[0]
+    if relation not in read:
+        problem = "say which relation changes" if relation is None else f"it does not read {relation!r}"
+        raise InputError(problem, doing=doing, hint=f"It reads {', '.join(read)}")
+    return relation
+
+
+def _rows(change: Any, schema: pa.Schema, doing: str) -> Iterator[dict[str, Any]]:
+    if isinstance(change, Mapping):
+        change = [change]
+    if isinstance(change, Changes):
+        tables = [_images(part) for part in change.sets()]
+        yield from (row for table in tables for row in table.select(schema.names).to_pylist())
+        return
+    for row in change.to_pylist() if isinstance(change, pa.Table) else change:
+        unknown = sorted(set(row) - set(schema.names))
+        if unknown:
+            names = ", ".join(schema.names)
+            raise SchemaError(f"there is no column {unknown[0]!r}", doing=doing, hint=f"The columns are {names}")
+        yield {name: row.get(name) for name in schema.names}
+
+
+def _images(changes: ChangeSet) -> pa.Table:
+    if changes.header.form == COUNTED:
+        return changes.rows
+    gone = before_table(changes).filter(pa.compute.not_equal(changes.rows.column("_change"), "insert"))
+    come = after_table(changes).filter(pa.compute.not_equal(changes.rows.column("_change"), "delete"))
+    return pa.concat_tables([gone.select(come.column_names), come])

@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from strandline.differential.signatures.error_probability import (
+from strandline.errors import InputError
+from strandline.values.signatures.scheme import (
     bits_for,
     error_of_one_comparison,
     expected_runs_to_first_miss,
     miss_probability,
 )
-from strandline.errors import InputError
 
 RECORDS = 1_789_570
 
