@@ -87,13 +87,13 @@ def test_only_trouble_is_told_by_default(shop: Shop, server: Server) -> None:
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ('webhook = "{url}/broken"', "the webhook was not reached: HTTP Error 500"),
-        ('webhook = "http://127.0.0.1:1/"', "the webhook was not reached"),
+        ('webhook = "{url}/broken"', "the webhook answered 500 Internal Server Error"),
+        ('webhook = "http://127.0.0.1:1/"', "the webhook was not reached: Connection refused"),
         ('webhook = "file:///etc/hosts"', "no address that begins with http"),
         ('webhook = "http://host/${{MISSING}}"', "MISSING"),
         ('command = ["false"]', "false ended with 1"),
-        ('command = "no-such-command-here"', "no-such-command-here did not run"),
-        ('openlineage = "no/such/folder/x.jsonl"', "lineage was not written"),
+        ('command = "no-such-command-here"', "no-such-command-here did not run: No such file or directory"),
+        ('openlineage = "no/such/folder/x.jsonl"', "lineage was not written: No such file or directory"),
     ],
 )
 def test_what_cant_be_told_stops_no_run_and_is_said(shop: Shop, server: Server, told: str, said: str) -> None:

@@ -10,6 +10,7 @@ import datetime as dt
 import json
 import os
 import subprocess
+import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping
@@ -108,15 +109,17 @@ def _posted(url: str, body: bytes, what: str) -> str:
     try:
         with urllib.request.urlopen(request, timeout=SECONDS):
             return ""
+    except urllib.error.HTTPError as error:
+        return f"{what} answered {error.code} {error.reason}"
     except (OSError, ValueError) as error:
-        return f"{what} was not reached: {error}"
+        return f"{what} was not reached: {_in_words(getattr(error, 'reason', error))}"
 
 
 def _commanded(command: tuple[str, ...], body: bytes, folder: str) -> str:
     try:
         ran = subprocess.run(command, input=body, capture_output=True, timeout=10 * SECONDS, cwd=folder, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{command[0]} did not run: {error}"
+        return f"{command[0]} did not run: {_in_words(error)}"
     lines = ran.stderr.decode("utf-8", "replace").strip().splitlines()
     return f"{command[0]} ended with {ran.returncode}{f': {lines[-1]}' if lines else ''}" if ran.returncode else ""
 
@@ -128,5 +131,10 @@ def _lined_up(place: str, event: bytes, folder: str) -> str:
         with open(os.path.join(folder, located(place, folder)), "ab") as file:
             file.write(event + b"\n")
     except OSError as error:
-        return f"lineage was not written: {error}"
+        return f"lineage was not written: {_in_words(error)}"
     return ""
+
+
+def _in_words(error: Exception | str) -> str:
+    """Why, without Python's numbers and brackets around the words of the system."""
+    return str(getattr(error, "strerror", None) or error)
