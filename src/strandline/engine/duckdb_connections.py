@@ -73,10 +73,17 @@ class DuckdbConnection(Closeable):
 
     def __init__(self, place: str, config: Mapping[str, Any] | None = None, *, read_only: bool = False) -> None:
         import_whole("duckdb")
+        with _interrupts():
+            self._inner = self._opened(place, config or {}, read_only=read_only)
+
+    def _opened(self, place: str, config: Mapping[str, Any], *, read_only: bool) -> Any:
         import duckdb
 
-        with _interrupts():
-            self._inner = duckdb.connect(place, read_only=read_only, config=dict(config or {}))
+        return duckdb.connect(place, read_only=read_only, config=dict(config))
+
+    def _cursor(self) -> Any:
+        """Another connection to the same."""
+        return self._inner.cursor()
 
     def query(self, sql: str, tables: Mapping[str, pa.Table] | None = None) -> pa.Table:
         """The result of one query, which sees these tables beside what the connection has."""
@@ -103,7 +110,7 @@ class DuckdbConnection(Closeable):
         """
         import duckdb
 
-        with self._inner.cursor() as cursor:
+        with self._cursor() as cursor:
             try:
                 return list(cursor.execute(sql, list(params)).fetchall())
             except duckdb.CatalogException:
@@ -135,7 +142,10 @@ class DuckdbConnection(Closeable):
 
     def close(self) -> None:
         with _interrupts():
-            self._inner.close()
+            self._end()
+
+    def _end(self) -> None:
+        self._inner.close()
 
 
 def _with_uuids(table: pa.Table, types: Sequence[str]) -> pa.Table:

@@ -116,11 +116,19 @@ CHECKED_ROWS = 20_000
 def content_checksum(schema: pa.Schema, rows: pa.Table, before: ContentChecksum | None = None) -> ContentChecksum:
     """The checksum of rows, or, with `before`, that of a content once they are added to it; rows may have `_count`."""
     schema = plain_schema(schema)
-    words = row_signatures(cast_rows(rows.select(schema.names), schema), scheme_of(schema, bits=128)).tolist()
-    counts = rows.column(CHANGES_COUNT).to_pylist() if CHANGES_COUNT in rows.column_names else [1] * len(rows)
-    total = sum(count * (high << 64 | low) for (low, high), count in zip(words, counts, strict=True))
-    start = before or ContentChecksum(0, "0" * 32)
-    return ContentChecksum(start.rows + sum(counts), f"{(int(start.sum, 16) + total) % 2**128:032x}")
+    words = row_signatures(cast_rows(rows.select(schema.names), schema), scheme_of(schema, bits=128))
+    limbs, start = _limbs(np.asarray(words, dtype=np.uint64)), before or ContentChecksum(0, "0" * 32)
+    if CHANGES_COUNT not in rows.column_names:
+        held, total = len(rows), _sum(limbs)
+    else:
+        counts = np.asarray(rows.column(CHANGES_COUNT), dtype=np.int64)
+        each = [int(count) for count in np.unique(counts)]
+        held, total = int(counts.sum()), sum(count * _sum(limbs[counts == count]) for count in each)
+    return ContentChecksum(start.rows + held, f"{(int(start.sum, 16) + total) % 2**128:032x}")
+
+
+def _sum(limbs: Words) -> int:
+    return sum(int(limb) << 32 * place for place, limb in enumerate(limbs.sum(axis=0)))
 
 
 def unequal(replica: CopyTarget, definition: CopyDefinition, wanted: ContentChecksum, held: int) -> str:
@@ -206,11 +214,16 @@ def _by_range(rows: pa.Table, definition: CopyDefinition) -> _Ranges:
     keyed = pa.schema([definition.schema.field(name) for name in names])
     identity = row_signatures(rows.select(names), scheme_of(keyed, bits=128)) if definition.key else words
     ranges = (np.asarray(identity, dtype=np.uint64)[:, 0] % np.uint64(RANGES)).astype(np.int64)
-    # 128-bit sums in four 32-bit limbs, so that no carry is lost: each limb's sum stays far below 2⁶⁴.
-    limbs = np.stack([words[:, 0] & 0xFFFFFFFF, words[:, 0] >> 32, words[:, 1] & 0xFFFFFFFF, words[:, 1] >> 32], axis=1)
     sums = np.zeros((RANGES, 4), dtype=np.uint64)
-    np.add.at(sums, ranges, limbs)
+    np.add.at(sums, ranges, _limbs(words))
     return _Ranges(ranges, sums)
+
+
+def _limbs(words: Words) -> Words:
+    """128-bit numbers in four 32-bit limbs, to be summed so that no carry is lost: each limb's sum stays far below
+    2⁶⁴.
+    """
+    return np.stack([words[:, 0] & 0xFFFFFFFF, words[:, 0] >> 32, words[:, 1] & 0xFFFFFFFF, words[:, 1] >> 32], axis=1)
 
 
 def _carried(sums: Words) -> Words:

@@ -10,10 +10,10 @@ from string import ascii_lowercase, ascii_uppercase
 import duckdb
 import pyarrow as pa
 
-from strandline.engine import DuckdbConnection
 from strandline.errors import NotFound, StorageError
 from strandline.relations.databases.address import Address, named_as
 from strandline.relations.databases.database import MOVE_ASIDE, Database, Parameters, Row
+from strandline.relations.databases.duckdb_files import DuckdbFile
 from strandline.storage import Mutex
 from strandline.values import quoted
 
@@ -51,7 +51,7 @@ class DuckdbDatabase(Database):
             raise NotFound(f"there is no file {address.scrub(address.location)}", doing=f"opening {address.shown}")
         try:
             with _of_file(_openings, address.location).held():
-                self._connection = DuckdbConnection(address.location, read_only=read_only)
+                self._connection = DuckdbFile(address.location, read_only=read_only)
         except duckdb.Error as error:
             raise StorageError(
                 f"it can't be opened: {address.scrub(str(error).splitlines()[0])}",
