@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.model import keyed_of, kinds_of, relation_of
 
+import strandline as sl
 from strandline.changes import Changes
 from strandline.changes.apply import apply
 from strandline.changes.compose import compose
@@ -15,6 +19,7 @@ from strandline.changes.conversion import to_counted
 from strandline.changes.fill import fill
 from strandline.changes.invert import invert
 from strandline.changes.project import project
+from strandline.changes.shape import ChangeSet
 from strandline.changes.table_difference import difference
 from strandline.errors import ChangesError, InputError
 
@@ -97,7 +102,7 @@ def test_columns_added_by_the_later_set_hold_their_fill_from_the_start() -> None
 def test_a_column_removed_and_added_again_does_not_compose() -> None:
     without = A.drop_columns(["gone"])
     first, then = difference(A, without, ["id"]), difference(without, A, ["id"])
-    with pytest.raises(ChangesError, match="removed by the first set and added again"):
+    with pytest.raises(ChangesError, match="'gone' is removed on the way and added again"):
         compose(first, then, fill={"gone": 0})
 
 
@@ -129,3 +134,87 @@ def test_projecting_drift_away_makes_a_set_whole() -> None:
     whole = project(difference(A, B, ["id"]), ["id", "v"])
     assert not whole.header.partial
     assert relation_of(apply(A.select(["id", "v"]), whole), ["id"]) == relation_of(B.select(["id", "v"]), ["id"])
+
+
+TYPES: dict[pa.DataType, list[Any]] = {
+    pa.int64(): [1, 2],
+    pa.string(): ["1", "x"],
+    pa.float64(): [1.0, 0.5],
+    pa.decimal128(5, 2): [Decimal(1), Decimal("0.5")],
+    pa.list_(pa.int64()): [[], [1]],
+}
+Values = dict[str, pa.DataType]
+
+
+@st.composite
+def drifting(draw: st.DrawFn) -> list[pa.Table]:
+    """Three states of a relation: rows come, go and change, and so do the columns and their types."""
+    types: Values = {name: draw(st.sampled_from(list(TYPES))) for name in "abc"}
+    rows: dict[int, dict[str, Any]] = {}
+    states: list[pa.Table] = []
+    for _ in range(3):
+        if states:
+            fresh = {
+                name: draw(st.sampled_from(list(TYPES))) for name in draw(st.sets(st.sampled_from("abcd"), max_size=1))
+            }
+            types = {name: kind for name, kind in (types | fresh).items() if draw(st.integers(0, 5)) or name == "a"}
+            rows = {key: {name: row.get(name) for name in types if name not in fresh} for key, row in rows.items()}
+        for key in draw(st.sets(st.integers(0, 4))):
+            rows[key] = {name: draw(st.sampled_from([None, *TYPES[kind]])) for name, kind in types.items()}
+        gone = draw(st.sets(st.integers(0, 4), max_size=2))
+        rows = {key: row for key, row in rows.items() if key not in gone}
+        held = [{"id": key, **row} for key, row in rows.items()]
+        states.append(pa.Table.from_pylist(held, pa.schema({"id": pa.int64(), **types})))
+    return states
+
+
+def filled(old: pa.Table, new: pa.Table, key: list[str] | None, draw: st.DataObject) -> ChangeSet:
+    """The set between two states, told what the columns that were added hold."""
+    changes = difference(old, new, key)
+    names = (*changes.header.added, *changes.header.retyped)
+    held = {name: draw.draw(st.sampled_from([None, *TYPES[new.schema.field(name).type]])) for name in names}
+    return fill(changes, held) if changes.header.partial else changes
+
+
+@given(states=drifting(), data=st.data(), key=st.sampled_from([["id"], None]))
+def test_sets_over_any_drift_compose(states: list[pa.Table], data: st.DataObject, key: list[str] | None) -> None:
+    first = filled(states[0], states[1], key, data)
+    between = apply(states[0], first)
+    then = filled(between, states[2], key, data)
+    anew = {*first.header.removed, *first.header.retyped, *then.header.retyped}
+    if anew & set(difference(states[0], states[2], key).header.columns):
+        with pytest.raises(ChangesError, match="is removed on the way and added again"):
+            compose(first, then)
+        return
+    both, through = compose(first, then), Changes.of(first).compose(Changes.of(then))
+    expected = relation_of(apply(between, then), ["id"])
+    assert relation_of(apply(states[0], both), ["id"]) == expected
+    assert relation_of(through.apply(states[0]).to_arrow(), ["id"]) == expected
+
+
+@given(states=drifting(), data=st.data(), key=st.sampled_from([["id"], None]))
+def test_the_inverse_of_a_filled_set_counts_the_rows_that_it_leaves(
+    states: list[pa.Table], data: st.DataObject, key: list[str] | None
+) -> None:
+    first = filled(states[0], states[1], key, data)
+    after = apply(states[0], first)
+    back = invert(first)
+    through = Changes.of(first).invert()
+    direct = difference(after, states[0], key)
+    assert back.header.counts == through.header.counts == direct.header.counts
+
+
+def test_a_column_made_anew_in_another_type_holds_its_fill_in_rows_that_the_first_set_changed() -> None:
+    old = pa.table({"id": [1, 2, 3], "n": ["1", "2", "x"]})
+    middle = pa.table({"id": [1, 2, 3], "n": ["1", "7", "y"]})
+    new = pa.table({"id": [1, 2, 3], "n": [1, None, 3]})
+    first, then = sl.diff(old, middle, key="id"), sl.diff(middle, new, key="id", carry=True)
+    assert first.compose(then).apply(old).to_arrow().to_pylist() == new.to_pylist()
+
+
+def test_a_column_whose_types_meet_at_both_ends_but_not_between_does_not_compose() -> None:
+    types = (pa.int64(), pa.decimal128(5, 2), pa.float64())
+    whole, exact, rough = (pa.table({"id": [1], "n": pa.array([1], each)}) for each in types)
+    first, then = difference(whole, exact, ["id"]), fill(difference(exact, rough, ["id"]), {"n": 5.0})
+    with pytest.raises(ChangesError, match="'n' is removed on the way and added again"):
+        compose(first, then)

@@ -245,7 +245,10 @@ class Changes(ArrowRows):
     def invert(self, *, runner: str = "auto", session: SparkSession | None = None) -> Changes:
         """The set that undoes this one. Needs before images."""
         call = Call("invert", inverted_header(self.header))
-        return self._by_part(call, self.header.counts.unchanged, runner, session)
+        lost = self.header.form == COUNTED and self.header.fill is not None
+        run = self._by_value if lost else self._by_part  # rows that differed in lost columns alone are one value
+        counts = self.header.counts
+        return run(call, None, runner, session)._of_rows(counts.unchanged, counts.inserted + counts.updated)
 
     def compose(
         self,
@@ -258,7 +261,8 @@ class Changes(ArrowRows):
         """This set and `later`, applied in turn, as one. `fill` says what columns hold that drift added."""
         header = composed_header(self.header, later.header, fill)
         sets = [each if fill is None else each._filled(fill, runner, session) for each in (self, later)]
-        columns = header.columns if header.form == COUNTED else header.key
+        filled = () if header.fill is None else header.fill.column_names
+        columns = [name for name in header.columns if name not in filled] if header.form == COUNTED else header.key
         stored = [each._stored for each in sets]
         running = VerbRunner.choose(runner, sum(each.bytes for each in stored), session)
         return Changes(run_by_value(running, Call("compose", header), stored, columns), running.spool)
@@ -313,10 +317,9 @@ class Changes(ArrowRows):
         if header.form == COUNTED:
             counted = self.to_counted(runner=runner, session=session)
             return counted._by_value(call, None, runner, session)
+        counts = self.header.counts
         result = self._by_part(call, None, runner, session)
-        unchanged = self.header.counts.unchanged
-        dropped = self.header.counts.rows - result.header.counts.rows
-        return result._knowing(None if unchanged is None else unchanged + dropped)
+        return result._of_rows(counts.unchanged, counts.deleted + counts.updated)
 
     def to_counted(self, *, runner: str = "auto", session: SparkSession | None = None) -> Changes:
         """The same changes as counts of rows. Needs before images."""
@@ -352,6 +355,11 @@ class Changes(ArrowRows):
         running = VerbRunner.choose(runner, self._stored.bytes, session)
         met = columns or (call.header.key if call.header.form != COUNTED else call.header.columns)
         return Changes(run_by_value(running, call, [self._stored], met), running.spool)._knowing(unchanged)
+
+    def _of_rows(self, unchanged: int | None, changed: int) -> Changes:
+        """The set from a relation of so many rows: what it does not change of them is unchanged."""
+        counts = self.header.counts
+        return self._knowing(None if unchanged is None else unchanged + changed - counts.deleted - counts.updated)
 
     def _knowing(self, unchanged: int | None) -> Changes:
         counts = replace(self.header.counts, unchanged=unchanged)

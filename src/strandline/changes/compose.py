@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,12 +48,22 @@ def compose(first: ChangeSet, then: ChangeSet, *, fill: Mapping[str, Any] | None
         new_schema=_holding_both(two.new_schema, one.new_schema),
     )
     if header.form == COUNTED:
-        counted = consolidate(ChangeSet(wider, pa.concat_tables([_counted_rows(s, wider) for s in sets])))
+        counted = consolidate(ChangeSet(wider, pa.concat_tables(_each(_counted_rows, sets, wider))))
         return finish(header, counted.rows)
     known = np.concatenate([np.full(len(s), s.header.knows_before) for s in sets])
     working = replace(wider, has_before=any(s.header.has_before for s in sets), has_changed=False)
-    rows = pa.concat_tables([_keyed_rows(s, working) for s in sets])
+    rows = pa.concat_tables(_each(_keyed_rows, sets, working))
     return net(header, ChangeSet(working, rows), known)
+
+
+def _each(
+    laid_out: Callable[[ChangeSet, Header, pa.Table], pa.Table], sets: Sequence[ChangeSet], header: Header
+) -> list[pa.Table]:
+    """The rows of both sets under `header`, and of the first what its rows hold once the later one was applied."""
+    first, then = sets
+    nothing = pa.table({})
+    later = nothing if then.header.fill is None else then.header.fill
+    return [laid_out(first, header, later), laid_out(then, header, nothing)]
 
 
 def _holding_both(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
@@ -90,11 +100,11 @@ def composed_header(first: Header, then: Header, fill: Mapping[str, Any] | None 
 
 
 def _composed_fill(first: Header, then: Header, header: Header) -> pa.Table | None:
-    gone = {*first.removed, *first.retyped}
+    gone = {*first.removed, *first.retyped, *then.retyped}
     again = [name for name in header.columns if name in gone]
     if again:
         raise ChangesError(
-            f"column {again[0]!r} is removed by the first set and added again by the later one",
+            f"column {again[0]!r} is removed on the way and added again",
             doing=_DOING,
             hint="Apply the sets one after the other",
         )
@@ -141,22 +151,22 @@ def _check_meeting(left: pa.Schema, right: pa.Schema) -> None:
         )
 
 
-def _counted_rows(changes: ChangeSet, header: Header) -> pa.Table:
+def _counted_rows(changes: ChangeSet, header: Header, later: pa.Table) -> pa.Table:
     everywhere = np.ones(len(changes), dtype=bool)
-    columns = {name: _column(changes.rows, name, header, everywhere) for name in header.columns}
+    columns = {name: _column(changes.rows, name, later, everywhere) for name in header.columns}
     return cast_rows(pa.table(columns | {COUNT: changes.rows.column(COUNT)}), header.rows_schema)
 
 
-def _keyed_rows(changes: ChangeSet, header: Header) -> pa.Table:
+def _keyed_rows(changes: ChangeSet, header: Header, later: pa.Table) -> pa.Table:
     """The rows of one of the sets, in the columns and types of the composition."""
     rows = changes.rows
     kind = kinds(rows)
     columns = {CHANGE: rows.column(CHANGE)}
-    columns |= {name: _column(rows, name, header, kind > 0) for name in header.columns}
+    columns |= {name: _column(rows, name, later, kind > 0) for name in header.columns}
     if header.has_before and header.values:
         if BEFORE in rows.column_names:
             images = before_table(changes)
-            before = pa.table({name: _column(images, name, header, kind < 2) for name in header.values})
+            before = pa.table({name: _column(images, name, later, kind < 2) for name in header.values})
             before = cast_rows(before, header.before_schema)
             columns[BEFORE] = image_struct(before, header, np.asarray(kind < 2))
         else:
@@ -164,11 +174,9 @@ def _keyed_rows(changes: ChangeSet, header: Header) -> pa.Table:
     return cast_rows(pa.table(columns), header.rows_schema)
 
 
-def _column(table: pa.Table, name: str, header: Header, present: Flags) -> Any:
-    """A column of the rows; one that only the later set adds holds its fill from the start."""
-    if header.fill is None or name in table.column_names:
-        return table.column(name)
-    return repeat(header.fill.column(name), present)
+def _column(table: pa.Table, name: str, later: pa.Table, present: Flags) -> Any:
+    """A column of the rows; one that the later set adds, or makes anew in another type, holds its fill already."""
+    return repeat(later.column(name), present) if name in later.column_names else table.column(name)
 
 
 def _described(header: Header) -> str:

@@ -32,9 +32,19 @@ def invert(changes: ChangeSet) -> ChangeSet:
     header = inverted_header(changes.header)
     counts = changes.header.counts
     if header.form == COUNTED:
-        rows = changes.rows
-        rows = rows.set_column(rows.schema.get_field_index(COUNT), COUNT, pc.negate(rows.column(COUNT)))
+        turned = pc.negate(changes.rows.column(COUNT))
+        rows = changes.rows.select(header.columns).append_column(COUNT, turned)
+    else:
+        rows = _turned(changes, header)
+    if changes.header.fill is None:
         return finish(header, rows, counts.unchanged)
+    # Filled columns are left out again, and with them some of what differed.
+    net = consolidate(ChangeSet(header, rows))
+    ours, left = counts.inserted + counts.updated, net.header.counts
+    return net.knowing(None if counts.unchanged is None else counts.unchanged + ours - left.deleted - left.updated)
+
+
+def _turned(changes: ChangeSet, header: Header) -> pa.Table:
     before = before_table(changes)
     kind = 2 - kinds(changes.rows)
     columns = {CHANGE: pa.array(KINDS).take(pa.array(kind))}
@@ -43,9 +53,7 @@ def invert(changes: ChangeSet) -> ChangeSet:
         columns[BEFORE] = image_struct(changes.rows, header, np.asarray(kind < 2))
     if header.has_changed:
         columns[CHANGED] = changes.rows.column(CHANGED)
-    inverse = finish(header, cast_rows(pa.table(columns), header.rows_schema), counts.unchanged)
-    # Filled columns are left out again, and with them some of what differed.
-    return inverse if changes.header.fill is None else consolidate(inverse)
+    return cast_rows(pa.table(columns), header.rows_schema)
 
 
 def inverted_header(header: Header) -> Header:
