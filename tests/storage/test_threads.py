@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -34,6 +36,31 @@ def test_results_come_in_order_or_as_they_are_done() -> None:
     for threads in (1, 3, 50):
         assert squares(range(20), threads) == [number * number for number in range(20)]
     assert squares(range(0), 2) == []
+
+
+def test_what_was_worked_on_goes_with_its_last_holder() -> None:
+    class Rows:
+        pass
+
+    given = [Rows(), Rows()]
+    held = [weakref.ref(rows) for rows in given]
+    gc.disable()
+    try:
+        results = parallel(lambda rows: [rows], given)
+        del given
+        assert all(rows() is not None for rows in held)
+        del results
+        assert held_still(held) == []
+    finally:
+        gc.enable()
+
+
+def held_still(held: list[weakref.ref[Any]]) -> list[Any]:
+    """What is there after the threads, too, have let go of it."""
+    deadline = time.monotonic() + 10
+    while any(rows() is not None for rows in held) and time.monotonic() < deadline:
+        threading.Event().wait(0.001)
+    return [rows() for rows in held if rows() is not None]
 
 
 def test_the_first_error_is_raised_and_the_rest_is_called_off() -> None:

@@ -132,9 +132,11 @@ class Task(Generic[_Result]):
             except BaseException as error:
                 self._error = error
             finally:
+                # Not to refer to the queue that refers to it: what it gave would last until garbage is collected.
+                finished, self._finished = self._finished, None
                 self._ended.set()
-                if self._finished is not None:
-                    self._finished.put(self)
+                if finished is not None:
+                    finished.put(self)
 
     def result(self) -> _Result:
         """What the work gave, once it has ended; its error is raised."""
