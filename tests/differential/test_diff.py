@@ -16,6 +16,7 @@ from tests.random_tables import Case, cases
 
 import strandline as sl
 from strandline.changes.shape import ChangeSet
+from strandline.differential import partitioned_hash
 from strandline.differential.plan import DiffPlan
 from strandline.errors import KeysError, SchemaError
 from strandline.relations.formats import spooled
@@ -32,6 +33,16 @@ def many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DiffPlan, "large_pieces", lambda *_: 3)
     monkeypatch.setattr(DiffPlan, "held_whole", False)
     return
+
+
+@pytest.fixture(params=["in memory", "in files"])
+def held_in_buckets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny inputs held by one work item in many buckets, for which there is room in memory or none."""
+    monkeypatch.setattr(spooled, "PART_ROWS", 2)
+    monkeypatch.setattr(partitioned_hash, "HELD_BYTES", 1)
+    monkeypatch.setattr(partitioned_hash, "BUCKET_BYTES", 16)
+    if request.param == "in files":
+        monkeypatch.setattr(partitioned_hash, "ROOM", 1 << 60)
 
 
 def changed(case: Case, algorithm: str, **options: Any) -> ChangeSet:
@@ -64,6 +75,37 @@ def test_cutting_into_pieces_changes_nothing(algorithm: str, case: Case) -> None
     assert model.kinds_of(found) == {key: change.kind for key, change in expected.items()}
     if algorithm in WITH_BEFORE:
         assert model.keyed_of(found) == expected
+
+
+@pytest.mark.usefixtures("held_in_buckets")
+@LAWS
+@given(case=cases())
+def test_sides_that_are_held_in_buckets_are_compared_as_the_model_does(case: Case) -> None:
+    old, new = (model.relation_of(table, case.key) for table in case.states)
+    expected = model.difference(old, new)
+    found = changed(case, "hash")
+    assert model.keyed_of(found) == expected
+    assert found.header.counts.unchanged == len(new) - sum(change.kind != "delete" for change in expected.values())
+
+
+@pytest.mark.usefixtures("held_in_buckets")
+@LAWS
+@given(case=cases())
+def test_rows_without_a_key_are_counted_in_buckets_that_are_held(case: Case) -> None:
+    twice = [pa.concat_tables([table, table.slice(0, 2)]) for table in case.states]
+    found = sl.diff(*twice, algorithm="hash", runner="inline")
+    assert model.counted_of(ChangeSet(found.header, found.to_arrow())) == model.counted_difference(
+        *(model.bag_of(table) for table in twice)
+    )
+
+
+@pytest.mark.usefixtures("held_in_buckets")
+def test_a_key_that_a_held_side_repeats_is_told() -> None:
+    rows = pa.table({"k": np.arange(100) % 99, "v": np.arange(100)})
+    with pytest.raises(KeysError, match=r"the new side holds keys more than once: .*0"):
+        sl.diff(rows.slice(1), rows, key="k", algorithm="hash", runner="inline")
+    paired = sl.diff(rows.slice(1), rows, key="k", algorithm="hash", runner="inline", duplicates="pair")
+    assert (paired.summary().inserted, paired.summary().unchanged) == (1, 99)
 
 
 def _moved(rows: pa.Table, steps: list[int]) -> pa.Table:

@@ -60,8 +60,8 @@ LARGEST_PIECE = 8
 PIECES_AT_ONCE = 16
 """Work items for each that runs at once, beyond which they grow rather than become more."""
 
-WHOLE_BYTES = 64 << 20
-"""Input in no order that a lone work item holds whole, where it has a machine: moving its rows would cost more."""
+WHOLE_BYTES = 1 << 30
+"""Input in no order that a lone work item holds, where it has a machine: rows then meet in memory, not in files."""
 
 BUCKET_BYTES = 8 << 20
 """Input of one bucket: little enough for its rows to be found in the processor's cache."""

@@ -86,14 +86,17 @@ class DiffResult:
 
 def write_part(changes: ChangeSet, attempt: Attempt, name: str = "changes.parquet") -> dict[str, Any]:
     """Writes change rows, if there are any, and gives the record of it that a kernel returns."""
-    counts = changes.header.counts
-    return part_record(write_changes(changes, attempt.lasting(name)), counts)
+    return parts_record([write_changes(changes, attempt.lasting(name))], changes.header.counts)
 
 
-def part_record(part: PartFile | None, counts: Counts) -> dict[str, Any]:
-    """What a kernel returns of a part that it wrote, and of what is in it."""
-    path, rows, written = (part.path, part.rows, part.bytes) if part is not None else (None, 0, 0)
-    return {"counts": counts.to_json(), "path": path, "rows": rows, "bytes_written": written}
+def parts_record(parts: Iterable[PartFile | None], counts: Counts) -> dict[str, Any]:
+    """What a kernel returns of the parts that it wrote, where there were any, and of what is in them."""
+    written = [part for part in parts if part is not None]
+    return {
+        "counts": counts.to_json(),
+        "parts": [[part.path, part.rows, part.bytes] for part in written],
+        "bytes_written": sum(part.bytes for part in written),
+    }
 
 
 def gather(header: Header, outcomes: Sequence[Outcome], extra: Iterable[Counts] = ()) -> DiffResult:
@@ -101,11 +104,7 @@ def gather(header: Header, outcomes: Sequence[Outcome], extra: Iterable[Counts] 
     counts = total([*(Counts.from_json(outcome.result["counts"]) for outcome in outcomes), *extra])
     return DiffResult(
         header=replace(header, counts=counts),
-        parts=tuple(
-            PartFile(outcome.result["path"], outcome.result["rows"], outcome.result["bytes_written"])
-            for outcome in outcomes
-            if outcome.result["path"]
-        ),
+        parts=tuple(PartFile(*part) for outcome in outcomes for part in outcome.result["parts"]),
         work=work_of(outcomes),
     )
 

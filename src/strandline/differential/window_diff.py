@@ -19,7 +19,7 @@ from strandline.changes import CHANGE, DELETE, Header, PartWriter, empty, repeat
 from strandline.differential.comparison import Comparison, Side, compare, read_side, read_side_in_batches
 from strandline.differential.inputs import Input
 from strandline.differential.plan import DiffPlan
-from strandline.differential.result import DiffResult, Spill, WorkDone, gather, part_record, write_part
+from strandline.differential.result import DiffResult, Spill, WorkDone, gather, parts_record, write_part
 from strandline.differential.window import (
     Messages,
     Window,
@@ -134,7 +134,7 @@ def slide(item: WorkItem, attempt: Attempt) -> Result:
         writer.close()
     report, counted = window.report(), total(counts)
     return {
-        **part_record(part.close(), replace(counted, unchanged=report.matched - counted.updated)),
+        **parts_record([part.close()], replace(counted, unchanged=report.matched - counted.updated)),
         **{f"keys_{name}": attempt.path(f"keys-{name}") for name in SIDES},
         **{f"left_{name}": _closed(spill) for name, spill in spills.items()},
         "report": dict(vars(report)),

@@ -41,6 +41,7 @@ from strandline.relations.exchange import (
     exchange_sides,
     gathered,
     groups_of,
+    in_hash_buckets,
     in_order_of,
     sample_bounds,
     write_buckets,

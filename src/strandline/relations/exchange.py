@@ -217,11 +217,18 @@ def in_buckets(group: pa.Table, item: WorkItem, seed: int = DEFAULT_SEED) -> Ite
     key, buckets = item["key"], item["buckets"]
     if item.get("bounds"):
         order, numbers = in_ranges(group, key, table_from_text(item["bounds"]))
+        yield from in_order_of(group, order, numbers, buckets)
     else:
-        numbers = buckets_of(group, _key_from_json(key), buckets, seed)
-        # numpy sorts small integers stably by counting.
-        order = np.argsort(numbers, kind="stable")
-    yield from in_order_of(group, order, numbers, buckets)
+        yield from in_hash_buckets(group, _key_from_json(key), buckets, seed)
+
+
+def in_hash_buckets(
+    group: pa.Table, key: Key, buckets: int, seed: int = DEFAULT_SEED
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of a group bucket by bucket of their key's hash, in the order of the group."""
+    numbers = buckets_of(group, key, buckets, seed)
+    # numpy sorts small integers stably by counting.
+    yield from in_order_of(group, np.argsort(numbers, kind="stable"), numbers, buckets)
 
 
 def in_order_of(
