@@ -410,6 +410,8 @@ def test_a_store_is_named_with_one_of_its_tables(shop: Run) -> None:
     for words in ("diff shop other --key id", "load other more shop"):
         refused = shop(*words.split())
         assert (refused.code, "there is a store at shop: say which" in refused.err.lower()) == (2, True)
+    shop("view", "create", "shop", "late", "select id from orders where id > 2")
+    assert "late is a view, and no table. See strandline view --help" in shop("diff", "shop#late", "other#before").err
 
 
 def test_a_copy_that_is_not_there_is_told_with_those_that_are(shop: Run) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from strandline.cli.output import pairs
-from strandline.cli.store_access import check_name, storage_of, tables_of
+from strandline.cli.store_access import check_name, check_no_view, storage_of, tables_of
 
 if TYPE_CHECKING:
     from strandline.pages import PageSnapshot
@@ -115,7 +115,10 @@ def _side(text: str, opened: dict[str, tuple[Store, PageSnapshot]], stack: ExitS
     store, now = opened[url]
     name, _, state = name.partition("@")
     with store.hold(parse_at(store.pages, state) if state else now) as snapshot:
-        check_name(_relations(store, snapshot), name, "table")
+        relations = _relations(store, snapshot)
+        if name not in relations:
+            check_no_view(store, name, f"reading {text}")
+        check_name(relations, name, "table")
         return store.named(name, snapshot)
 
 

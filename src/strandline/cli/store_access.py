@@ -104,12 +104,20 @@ def check_table(store: Store, name: str, doing: str) -> None:
     """Refuses a view or a what-if where a table is wanted, by saying which commands are for it."""
     if name in store.tables():
         return
-    what_ifs = (one.name for one in store.what_ifs())
-    for kind, names in (("view", (one.name for one in store.views())), ("what-if", what_ifs)):
-        if name in names:
-            family = kind.replace("-", "")
-            hint = f"See strandline {family} --help; strandline query … --out writes its rows"
-            raise InputError(f"{name} is a {kind}, and no table", doing=doing, hint=hint)
+    check_no_view(store, name, doing)
+    _check_none((one.name for one in store.what_ifs()), name, "what-if", doing)
+
+
+def check_no_view(store: Store, name: str, doing: str) -> None:
+    """The same of views alone."""
+    _check_none((one.name for one in store.views()), name, "view", doing)
+
+
+def _check_none(names: Iterable[str], name: str, kind: str, doing: str) -> None:
+    if name in names:
+        family = kind.replace("-", "")
+        hint = f"See strandline {family} --help; strandline query … --out writes its rows"
+        raise InputError(f"{name} is a {kind}, and no table", doing=doing, hint=hint)
 
 
 def show_rows(
