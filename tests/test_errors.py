@@ -13,6 +13,7 @@ def test_a_hint_names_what_is_spelled_alike_best_first() -> None:
     assert did_you_mean("prize", ["state", "prices", "price"]) == "Did you mean 'price' or 'prices'?"
     assert did_you_mean("prize", ["state", "prices", "price"], most=1) == "Did you mean 'price'?"
     assert did_you_mean("dif", ["diff"], shown=str) == "Did you mean diff?"
+    assert did_you_mean("id", ["idx", "ID"]) == "Did you mean 'ID' or 'idx'?"
 
 
 def test_a_hint_is_empty_where_nothing_is_near() -> None:

@@ -214,7 +214,9 @@ def did_you_mean(
     """
     from difflib import get_close_matches  # imported where something failed already: it is slow to load
 
-    near = get_close_matches(name, list(names), n=most, cutoff=cutoff)
+    names = list(names)
+    alike = [one for one in names if one.casefold() == name.casefold()]
+    near = [*alike, *(one for one in get_close_matches(name, names, n=most, cutoff=cutoff) if one not in alike)][:most]
     return f"Did you mean {' or '.join(map(shown, near))}?" if near else ""
 
 

@@ -30,6 +30,10 @@ def no_key_column() -> None:
     write("bad.parquet", [{"number": 1, "qty": 1}], pa.schema([("number", pa.int64()), ("qty", pa.int64())]))
 
 
+def key_in_another_case() -> None:
+    write("bad.parquet", [{"ID": 1, "qty": 1}], pa.schema([("ID", pa.int64()), ("qty", pa.int64())]))
+
+
 def null_keys() -> None:
     write("bad.parquet", [{"id": None, "name": "a", "qty": 1}, {"id": None, "name": "b", "qty": 2}])
 
@@ -78,6 +82,7 @@ BAD: dict[str, Case] = {
     "duplicate keys": (duplicates, KeysError, ("id=2", "id=3", "'count'", "'pair'")),
     "many duplicate keys": (many_duplicates, KeysError, ("id=1", "20 more")),
     "a missing key column": (no_key_column, KeysError, ("'id' is not on the {side} side", "number, qty")),
+    "a key column in another case": (key_in_another_case, KeysError, ("'id' is 'ID' on the {side} side", "any_case")),
     "a key of nulls": (null_keys, KeysError, ("nothing but nulls",)),
     "incomparable keys": (text_keys, KeysError, ("int64", "string")),
     "part files with different schemas": (different_parts, SchemaError, ("1.parquet", "'qty'", "union_by_name")),

@@ -191,7 +191,8 @@ def _payloads(source: Any, doing: str) -> Iterator[dict[str, Any]]:
         try:
             payload = json.loads(message) if isinstance(message, (str, bytes)) else message
         except ValueError as error:
-            raise FormatError(f"line {number} is no JSON: {error}", doing=doing) from None
+            hint = "Each line is one message, as JSON"
+            raise FormatError(f"line {number} is no JSON: {error}", doing=doing, hint=hint) from None
         if payload is None:
             continue  # a tombstone, which only tells Kafka to forget the key
         if isinstance(payload, dict) and "payload" in payload:

@@ -446,8 +446,7 @@ def _comparison(
     old: pa.Schema, new: pa.Schema, key: Sequence[str], options: DiffOptions, rename: Mapping[str, str]
 ) -> Comparison:
     old = rename_fields(old, rename)
-    for side, place in ((old, "on the old side"), (new, "on the new side")) if key else ():
-        check_key(side, key, place)
+    _check_keys(old, new, key)
     chosen = _chosen(old, new, key, options)
     comparison = Comparison(
         old_schema=pa.schema([field for field in old if field.name in chosen]),
@@ -466,6 +465,20 @@ def _comparison(
             hint="Give a key, or use trim, casefold or empty only",
         )
     return comparison
+
+
+def _check_keys(old: pa.Schema, new: pa.Schema, key: Sequence[str]) -> None:
+    sides = ((old, new, "on the old side"), (new, old, "on the new side"))
+    for side, other, place in sides if key else ():
+        cases = {name.casefold(): name for name in side.names}
+        for name in key:
+            if name in other.names and name not in side.names and name.casefold() in cases:
+                raise KeysError(
+                    f"key column {name!r} is {cases[name.casefold()]!r} {place}",
+                    doing="reading the key",
+                    hint="If case does not matter in the names of columns, say so: any_case=True (--any-case)",
+                )
+        check_key(side, key, place)
 
 
 def _chosen(old: pa.Schema, new: pa.Schema, key: Sequence[str], options: DiffOptions) -> set[str]:
