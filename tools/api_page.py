@@ -21,7 +21,8 @@ import strandline as sl
 Types are in the signatures that your editor shows; here they are left out. `at=` takes a snapshot's name, a snapshot, a
 commit number or a datetime, and means now without one. `runner=` is `auto`, `spark` or `inline`; `session=` is your own
 Spark session. Whatever has rows is taken where rows are: a DataFrame of Spark, pandas or Polars, an Arrow table or
-anything with `__arrow_c_stream__`, a list of dictionaries, the path of a file. The [guide](guide.md) shows it all.
+anything with `__arrow_c_stream__`, the path of a file; a table of a store, which knows its types, also takes a list of
+dictionaries. The [guide](guide.md) shows it all.
 """
 
 FUNCTIONS = ("diff", "create", "open", "materialized_view", "base", "restore", "session", "register")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -40,6 +42,10 @@ class Stream:
         TABLE.to_reader(),
         Stream(TABLE),
         TABLE.set_column(1, "s", pa.array(["a", None, "c"], pa.string_view())),
+        TABLE.set_column(1, "s", pa.DictionaryArray.from_arrays([0, None, 1], pa.array(["a", "c"], pa.string_view()))),
+        TABLE.set_column(
+            1, "s", pa.RunEndEncodedArray.from_arrays([1, 2, 3], pa.array(["a", None, "c"], pa.string_view()))
+        ),
     ],
 )
 def test_arrow_tables_batches_and_streams_are_relations(source: Any) -> None:
@@ -64,12 +70,39 @@ def test_pandas_frames_keep_a_named_index_and_drop_a_nameless_one() -> None:
 
 
 def test_pandas_frames_with_mixed_or_doubled_columns_are_errors() -> None:
-    with pytest.raises(SchemaError, match="mixes values of several types"):
+    with pytest.raises(SchemaError, match=r"does not become an Arrow table: .*Could not convert 'x'"):
         open_relation(pd.DataFrame({"v": [1, "x"]}))
     with pytest.raises(SchemaError, match="more than once"):
         open_relation(pd.DataFrame([[1, 2]], columns=["a", "a"]))
     with pytest.raises(SchemaError, match="no columns"):
         open_relation(pd.DataFrame())
+
+
+@pytest.mark.parametrize(
+    ("frame", "why"),
+    [
+        (lambda: pd.DataFrame({"v": pd.arrays.SparseArray([0, 1])}), "Sparse pandas data"),
+        (lambda: pd.DataFrame({"v": [1]}).rename_axis("v"), "cannot insert v, already exists"),
+        (lambda: pd.DataFrame({"v": ["\ud800"]}), "surrogates not allowed"),
+        (lambda: pl.DataFrame({"v": [2**70]}, schema={"v": pl.Int128}), "unsupported format string"),
+    ],
+)
+def test_frames_that_arrow_has_no_table_for_are_errors_in_words(frame: Callable[[], Any], why: str) -> None:
+    with pytest.raises(SchemaError, match=f"a (pandas|polars) DataFrame: it does not become an Arrow table: .*{why}"):
+        open_relation(frame())
+
+
+@pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["a", "c"]), pl.List(pl.Categorical)])
+def test_categories_of_polars_are_texts(kind: Any) -> None:
+    texts: list[Any] = ["a", None, "c"] if kind != pl.List(pl.Categorical) else [["a"], None, ["c", None]]
+    relation = open_relation(pl.DataFrame({"s": texts}, schema={"s": kind}))
+    assert read_table([part.scan for part in relation.parts()]).column("s").to_pylist() == texts
+    assert relation.schema.field("s").type in (
+        pa.string(),
+        pa.list_(pa.string()),
+        pa.large_string(),
+        pa.large_list(pa.string()),
+    )
 
 
 def test_a_duckdb_relation_is_a_stream() -> None:

@@ -197,11 +197,8 @@ def convert(array: pa.Array, to: pa.DataType, column: str, before: int = 0, *, e
 
 def decoded(array: pa.Array) -> pa.Array:
     """The array without a dictionary or run-end encoding at its top."""
-    if pat.is_dictionary(array.type):
-        return array.dictionary_decode()
-    if pat.is_run_end_encoded(array.type):
-        return pc.run_end_decode(array)
-    return array
+    encoded = pat.is_dictionary(array.type) or pat.is_run_end_encoded(array.type)
+    return cast_array(array, relation_type(array.type)) if encoded else array
 
 
 def _checked(array: pa.Array, to: pa.DataType) -> pa.Array:

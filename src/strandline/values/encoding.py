@@ -124,7 +124,7 @@ def cast_array(array: pa.Array, type_: pa.DataType) -> pa.Array:
     if pt.is_dictionary(source):
         return cast_array(cast_array(array.dictionary, plain_type(source)).take(array.indices), type_)
     if pt.is_run_end_encoded(source):
-        return cast_array(pc.run_end_decode(array), type_)
+        return cast_array(_runs_decoded(array), type_)
     if isinstance(type_, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(type_, cast_array(array, type_.storage_type))
     if pt.is_dictionary(type_):
@@ -140,6 +140,12 @@ def cast_array(array: pa.Array, type_: pa.DataType) -> pa.Array:
         # Arrow wants room for any integer; a wide decimal in between leaves it to the values whether they fit.
         return array.cast(pa.decimal256(76, type_.scale)).cast(type_)
     return array.cast(type_)
+
+
+def _runs_decoded(array: pa.Array) -> pa.Array:
+    """The values of every run, repeated; Arrow does that for values of plain types alone."""
+    values = cast_array(array.values, plain_type(array.type))
+    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(array.run_ends, values)[array.offset :][: len(array)])
 
 
 def _cast_nested(array: pa.Array, type_: pa.DataType) -> pa.Array:

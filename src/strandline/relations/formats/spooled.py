@@ -135,11 +135,18 @@ def _reader(source: Any, name: str) -> pa.RecordBatchReader:
         return source.to_reader()  # a stream would cut names at a NUL
     if _is_dataset(source):
         return (source.scanner() if hasattr(source, "scanner") else source).to_reader()
-    if _is(source, "pandas", "DataFrame"):
-        return _from_pandas(source, name)
     if _is(source, "polars", "LazyFrame"):
         source = source.collect()
-    return pa.RecordBatchReader.from_stream(source)
+    try:
+        if _is(source, "pandas", "DataFrame"):
+            return _from_pandas(source, name)
+        return pa.RecordBatchReader.from_stream(source)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SchemaError(
+            f"it does not become an Arrow table: {error}",
+            doing=f"reading {name}",
+            hint="Give each column one type that Arrow has, for example with frame.astype, or leave it out",
+        ) from None
 
 
 def _from_pandas(frame: Any, name: str) -> pa.RecordBatchReader:
@@ -147,14 +154,7 @@ def _from_pandas(frame: Any, name: str) -> pa.RecordBatchReader:
     if any(level is not None for level in frame.index.names):
         frame = frame.reset_index()
     check_names([str(column) for column in frame.columns], name)
-    try:
-        return pa.Table.from_pandas(frame, preserve_index=False).to_reader()
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise SchemaError(
-            f"a column mixes values of several types: {error}",
-            doing=f"reading {name}",
-            hint="Give each column one type, for example with frame.astype",
-        ) from None
+    return pa.Table.from_pandas(frame, preserve_index=False).to_reader()
 
 
 def _is_dataset(source: Any) -> bool:
