@@ -13,7 +13,7 @@ import pytest
 from tests.cli.command import Command
 from tests.pipeline.shop import Shop, orders
 
-from strandline.errors import GuardTripped
+from strandline.errors import GuardTripped, StrandlineError
 
 FILE = """
 store = "shop.store"
@@ -36,6 +36,9 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         assert isinstance(self.server, Server)
         self.server.got.append((self.path, json.loads(body)))
+        if self.path == "/garbled":
+            self.wfile.write(b"what?\r\n\r\n")
+            return
         self.send_response(500 if self.path == "/broken" else 204)
         self.end_headers()
 
@@ -89,6 +92,11 @@ def test_only_trouble_is_told_by_default(shop: Shop, server: Server) -> None:
     [
         ('webhook = "{url}/broken"', "the webhook answered 500 Internal Server Error"),
         ('webhook = "http://127.0.0.1:1/"', "the webhook was not reached: Connection refused"),
+        ('webhook = "{url}/garbled"', "the webhook was not reached"),
+        ('webhook = "{url}/${{HOOK}}"', "the address of the webhook holds a blank or a control character"),
+        ('openlineage = "{url}/${{HOOK}}"', "the address of the lineage service holds a blank"),
+        ('openlineage = "a\\u0000b"', "lineage was not written"),
+        ('command = ["tee", "a\\u0000b"]', "tee did not run"),
         ('webhook = "file:///etc/hosts"', "no address that begins with http"),
         ('webhook = "http://host/${{MISSING}}"', "MISSING"),
         ('command = ["false"]', "false ended with 1"),
@@ -97,12 +105,62 @@ def test_only_trouble_is_told_by_default(shop: Shop, server: Server) -> None:
     ],
 )
 def test_what_cant_be_told_stops_no_run_and_is_said(shop: Shop, server: Server, told: str, said: str) -> None:
+    shop.environment = {"HOOK": "hunter2\nsecret"}
     shop.write(f'{FILE}[notify]\non = "always"\n{told.format(url=f"http://127.0.0.1:{server.server_port}")}')
     shop.extract("orders.parquet", orders(1, 2, 3))
     result = shop.run()
     assert result.step is not None
     assert said in result.untold
     assert said in shop.pipeline().history(1)[0]["untold"]
+    assert "hunter2" not in result.untold
+
+
+def test_who_can_be_told_is_told_where_another_is_not(shop: Shop) -> None:
+    ways = 'webhook = "http://host/${MISSING}"\ncommand = "tee told.json"\nopenlineage = "lineage.jsonl"'
+    shop.write(f'{FILE}[notify]\non = "always"\n{ways}')
+    shop.extract("orders.parquet", orders(1, 2, 3))
+    assert "MISSING" in shop.run().untold
+    assert json.loads((shop.folder / "told.json").read_text())["outcome"] == "step"
+    assert (shop.folder / "lineage.jsonl").exists()
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError()], ids=repr)
+def test_whatever_ends_a_run_is_told(shop: Shop, error: Exception) -> None:
+    shop.write(f'{FILE}[notify]\ncommand = "tee told.json"\nopenlineage = "lineage.jsonl"')
+    shop.extract("orders.parquet", orders(1, 2, 3))
+
+    def stop(point: str) -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        shop.run(watch=stop)
+    told = json.loads((shop.folder / "told.json").read_text())
+    assert (told["outcome"], told["kind"], told["error"]) == (
+        "failed",
+        type(error).__name__,
+        str(error) or "RuntimeError",
+    )
+    assert shop.pipeline().history(1)[0]["error"] == told["error"]
+
+
+def test_a_value_that_looks_like_a_number_leaves_the_json_what_it_is(shop: Shop) -> None:
+    shop.environment = {"DAY": "100", "PART": 'o"é'}
+    folder = 'from = "${DAY}/${PART}/orders.parquet"'
+    shop.write(FILE.replace('from = "orders.parquet"', folder) + '[notify]\non = "always"\ncommand = "tee told.json"')
+    shop.extract('100/o"é/orders.parquet', orders(*range(100)))
+    shop.run()
+    told = json.loads((shop.folder / "told.json").read_text())
+    assert told["sources"]["orders"]["inserted"] == 100
+    assert 'o"é' not in json.dumps(told, ensure_ascii=False)
+
+
+def test_lineage_has_no_password(shop: Shop) -> None:
+    plain = 'from = "postgresql://me:hunter2secret@127.0.0.1:1/shop#orders"'
+    shop.write(FILE.replace('from = "orders.parquet"', plain) + '[notify]\nopenlineage = "lineage.jsonl"')
+    with pytest.raises(StrandlineError):
+        shop.run()
+    (event,) = map(json.loads, (shop.folder / "lineage.jsonl").read_text().splitlines())
+    assert [one["name"] for one in event["inputs"]] == ["postgresql://me@127.0.0.1:1/shop#orders"]
 
 
 def test_who_is_not_told_of_a_stopped_run_is_said_by_the_run_its_status_and_the_index(

@@ -13,10 +13,12 @@ import subprocess
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from http.client import HTTPException
 from typing import Any
 
 from strandline._version import __version__
+from strandline.errors import StrandlineError, without_passwords
 from strandline.pipeline.places import Secrets, located
 from strandline.pipeline.settings import NotifySettings, PipelineSettings
 from strandline.pipeline.status import PipelineStatus
@@ -30,19 +32,42 @@ TROUBLE = (*FAILED, "behind")
 
 def tell(settings: PipelineSettings, secrets: Secrets, record: Mapping[str, Any]) -> str:
     """Tells of a run as `[notify]` says; what could not be told, in words, or nothing."""
-    wanted, troubles = settings.notify, []
+    wanted = settings.notify
     if wanted.on == "trouble" and record["outcome"] not in TROUBLE:
         wanted = NotifySettings(openlineage=wanted.openlineage)
-    body = secrets.scrub(json.dumps(record, default=str)).encode()
-    if wanted.webhook:
-        troubles.append(_posted(secrets.fill(wanted.webhook, "notifying"), body, "the webhook"))
+    told = [_told(secrets, way) for way in _ways(settings, wanted, secrets, record)]
+    return "; ".join(secrets.scrub(each) for each in told if each)
+
+
+def _ways(
+    settings: PipelineSettings, wanted: NotifySettings, secrets: Secrets, record: Mapping[str, Any]
+) -> Iterator[Callable[[], str]]:
+    """Each way to tell of the run, by itself: one that fails is in no other's way."""
+    body = json.dumps(_scrubbed(record, secrets), default=str).encode()
+    if webhook := wanted.webhook:
+        yield lambda: _posted(secrets.fill(webhook, "notifying"), body, "the webhook")
     if wanted.command:
-        troubles.append(_commanded(wanted.command, body, settings.folder))
-    if wanted.openlineage and (record["outcome"] in FAILED or record["step"] or record["resumed"]):
+        yield lambda: _commanded(wanted.command, body, settings.folder)
+    lineage = wanted.openlineage
+    if lineage and (record["outcome"] in FAILED or record["step"] or record["resumed"]):
         event = json.dumps(lineage_event(settings, record)).encode()
-        place = secrets.fill(wanted.openlineage, "telling lineage")
-        troubles.append(_lined_up(place, event, settings.folder))
-    return "; ".join(secrets.scrub(each) for each in troubles if each)
+        yield lambda: _lined_up(secrets.fill(lineage, "telling lineage"), event, settings.folder)
+
+
+def _told(secrets: Secrets, way: Callable[[], str]) -> str:
+    try:
+        return way()
+    except StrandlineError as error:  # a variable of its address that is not set
+        return str(error)
+
+
+def _scrubbed(value: Any, secrets: Secrets) -> Any:
+    """A record without what was filled in, text by text: in its JSON a number may look like a value."""
+    if isinstance(value, str):
+        return secrets.scrub(value)
+    if isinstance(value, Mapping):
+        return {key: _scrubbed(each, secrets) for key, each in value.items()}
+    return [_scrubbed(each, secrets) for each in value] if isinstance(value, list | tuple) else value
 
 
 def lineage_event(settings: PipelineSettings, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,8 +81,12 @@ def lineage_event(settings: PipelineSettings, record: Mapping[str, Any]) -> dict
         "schemaURL": _LINEAGE,
         "run": {"runId": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{settings.name} {record['started']}")), "facets": {}},
         "job": {"namespace": "strandline", "name": settings.name, "facets": {}},
-        "inputs": [{"namespace": "strandline", "name": source.location, "facets": {}} for source in sources],
-        "outputs": [{"namespace": settings.store, "name": source.table, "facets": {}} for source in sources],
+        "inputs": [
+            {"namespace": "strandline", "name": without_passwords(source.location), "facets": {}} for source in sources
+        ],
+        "outputs": [
+            {"namespace": without_passwords(settings.store), "name": source.table, "facets": {}} for source in sources
+        ],
     }
 
 
@@ -105,20 +134,22 @@ def _escaped(label: str) -> str:
 def _posted(url: str, body: bytes, what: str) -> str:
     if not url.startswith(("http://", "https://")):
         return f"{what} has no address that begins with http:// or https://"
+    if any(character <= " " or character == "\x7f" for character in url):
+        return f"the address of {what} holds a blank or a control character, such as the end of a line"
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")
     try:
         with urllib.request.urlopen(request, timeout=SECONDS):
             return ""
     except urllib.error.HTTPError as error:
         return f"{what} answered {error.code} {error.reason}"
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         return f"{what} was not reached: {_in_words(getattr(error, 'reason', error))}"
 
 
 def _commanded(command: tuple[str, ...], body: bytes, folder: str) -> str:
     try:
         ran = subprocess.run(command, input=body, capture_output=True, timeout=10 * SECONDS, cwd=folder, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         return f"{command[0]} did not run: {_in_words(error)}"
     lines = ran.stderr.decode("utf-8", "replace").strip().splitlines()
     return f"{command[0]} ended with {ran.returncode}{f': {lines[-1]}' if lines else ''}" if ran.returncode else ""
@@ -130,7 +161,7 @@ def _lined_up(place: str, event: bytes, folder: str) -> str:
     try:
         with open(os.path.join(folder, located(place, folder)), "ab") as file:
             file.write(event + b"\n")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         return f"lineage was not written: {_in_words(error)}"
     return ""
 

@@ -214,12 +214,13 @@ class Pipeline:
             try:
                 with self.opened(create_missing=True) as store:
                     result = self._run(store, started)
-            except (StrandlineError, KeyboardInterrupt) as error:
-                text = self.secrets.scrub(str(error)) if str(error) else "it was interrupted"
+            except (Exception, KeyboardInterrupt) as error:
+                silent = "it was interrupted" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+                text = self.secrets.scrub(str(error) or silent)
                 self._stopped(started, text, type(error).__name__)
                 raise
             step = None if result.step is None else result.step.number
-            untold = self._tell({**result.to_json(), "outcome": result.outcome})
+            untold = tell(self.settings, self.secrets, {**result.to_json(), "outcome": result.outcome})
             alarms = {"untold": untold} if untold else {}
             self._end({"started": started, "step": step, "behind": result.behind, **alarms})
             write_index(self.settings.name, self.history(INDEXED), started, self._reports)
@@ -230,7 +231,7 @@ class Pipeline:
         outcome = "stopped" if kind == "GuardTripped" else "failed"
         when = dt.datetime.fromtimestamp(started, dt.UTC).isoformat()
         record = {"outcome": outcome, "pipeline": self.settings.name, "started": when, "kind": kind, "error": error}
-        untold = self._tell(record)
+        untold = tell(self.settings, self.secrets, record)
         if untold:
             logger.warning("Not told: %s", untold)
         alarms = {"untold": untold} if untold else {}
@@ -241,12 +242,6 @@ class Pipeline:
         with suppress(OSError):
             write_stopped_page(self.settings.name, error, started, last, self._reports)
             write_index(self.settings.name, self.history(INDEXED), started, self._reports)
-
-    def _tell(self, record: Mapping[str, Any]) -> str:
-        try:
-            return tell(self.settings, self.secrets, record)
-        except StrandlineError as error:  # a variable of its address that is not set
-            return self.secrets.scrub(str(error))
 
     def plan(self) -> RunPlan:
         """What a run would do now; does nothing. A store that is not there yet is planned for in memory."""
