@@ -154,3 +154,24 @@ def test_how_long_is_said_in_words_and_can_be_changed(tmp_path: Path) -> None:
         for wrong in ("a while", "-1d", 0, ""):
             with pytest.raises(InputError, match="no length of time"):
                 store.view("v").replicate(target, keep=wrong)
+
+
+@MAINTAIN
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_copy_of_a_view_that_is_defined_anew_over_other_tables_is_in_nobodys_way(
+    tmp_path: Path, maintain: str, stored: bool
+) -> None:
+    clock = Clock()
+    with create_on(MemoryStorage(), environment=clock.environment()) as store:
+        example(store, maintain)
+        store.create_table("u", pa.table({"k": range(10), "x": range(10)}), key="k")
+        copy = store.view("v").replicate(f"sqlite:///{tmp_path}/f.db#v", name="c")
+        other = store.view("u").replicate(f"sqlite:///{tmp_path}/f.db#u")
+        store.view("v", "select k, x from u where x < 5", maintain=maintain, stored=stored)
+        for _ in range(2):
+            clock.time += 2 * DAY
+            store.table("u").update(where="k = 1", set={"x": "x + 1"})
+            assert other.refresh().method == "difference"
+        assert {name for name, done in store.refresh().items() if done.messages} <= {"c", "v"}
+        assert copy.verify()
+        assert store.view("v").replicate(f"sqlite:///{tmp_path}/f.db#again", name="again").verify()

@@ -206,9 +206,8 @@ def _kept_bytes(host: ViewHost, known: KnownViews, record: ViewCopyRecord) -> in
     with pinned(host, record.id, record.taken) as standing:
         if standing is None:
             return 0
-        relations = known.followed(record).relations
-        domains = {one.domain for relation in relations for one in now.domains_below(relation)}
-        return sum(_old_bytes(now.view, standing.view, domain) for domain in domains)
+        # What is kept, not what the view reads now: it may have been defined anew since, over other tables.
+        return sum(_old_bytes(now.view, standing.view, one.domain) for one in standing.view.domains())
 
 
 def _old_bytes(newer: ReadView, older: ReadView, domain: TableId) -> int:
