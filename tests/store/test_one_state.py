@@ -227,3 +227,24 @@ def test_both_sides_of_a_comparison_of_one_store_are_of_one_state(tmp_path: Path
             for _ in range(5):
                 old, new = open_sides(sides, stack)
                 assert read_relation(old) == read_relation(new)
+
+
+def test_a_partial_snapshot_is_queried_whatever_else_the_store_has() -> None:
+    with create_on(MemoryStorage()) as store:
+        for name in ("t", "u"):
+            store.create_table(name, [{"k": 1, "v": 1}], key="k")
+        store.view("shown", "select k from t")
+        store.view("kept", "select k from u", stored=True)
+        store.table("t").what_if("supposed")
+        store.snapshot("part", tables=["t", "kept"])
+        store.table("t").insert([{"k": 2, "v": 2}])
+        assert store.query("select t.k from t join kept using (k)", at="part").to_pylist() == [{"k": 1}]
+        assert store.view("t").to_arrow(at="part").num_rows == 1
+        assert store.view("t").changes(since="part").summary().inserted == 1
+        for name in ("u", "shown", "supposed"):
+            with pytest.raises(StrandlineError, match=f"there is no table {name}.*The snapshot is partial"):
+                store.query(f"select * from {name}", at="part")
+        with pytest.raises(StrandlineError, match="partial"):
+            store.view("shown").to_arrow(at="part")
+        with pytest.raises(StrandlineError, match="partial"):
+            store.query("select * from supposed", at="part")

@@ -99,7 +99,7 @@ from strandline.pages.ids import (
 from strandline.pages.liveness import ProcessIdentity
 from strandline.pages.locks import Mode
 from strandline.pages.process_registry import PROCESSES, ProcessRegistry, encode_registry, read_registry
-from strandline.pages.read_view import ReadView, State
+from strandline.pages.read_view import PARTIAL, ReadView, State
 from strandline.pages.snapshots import PageSnapshot, open_record, parse_at, state_at
 from strandline.pages.space import EVERY, Holding, Part, space_held
 from strandline.pages.state_edit import Draft, StateEdit, TableEdit

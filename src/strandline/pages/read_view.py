@@ -26,6 +26,8 @@ from strandline.pages.format import (
 )
 from strandline.pages.ids import CATALOG, CommitNumber, LogicalPage, TableId, VersionObject, encoded_name
 
+PARTIAL = "The snapshot is partial: it has some tables alone"
+
 
 @dataclass(frozen=True, slots=True)
 class State:
@@ -96,6 +98,18 @@ class ReadView:
             return None
         self._check(domain, name)
         return self.domain(domain)
+
+    def held(self, name: str) -> TableEntry | None:
+        """The domain of that name; None, too, where a partial snapshot leaves it out."""
+        try:
+            return self.find_domain(name)
+        except NotFound:
+            return None
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it is that of a snapshot of some domains alone."""
+        return self.state.domains is not None
 
     def record(self, domain: TableId) -> bytes:
         """What the tables wrote down about a domain."""

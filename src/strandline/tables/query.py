@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from strandline.engine import SparkAction
 from strandline.errors import Cancelled, NotFound, SqlError
-from strandline.pages import ReadView, is_own_name
+from strandline.pages import PARTIAL, ReadView, is_own_name
 from strandline.storage import cached_property
 from strandline.tables.page_cache import PageCache
 from strandline.tables.page_files import PageFiles, files_of_table, query_over
@@ -61,7 +61,7 @@ class Query:
         tables = {entry.name for entry in view.domains()}
         self._readers: dict[str, QueryableRelation] = {
             name: TableReader(view, name, cache) if name in tables else (others or {})[name]()
-            for name in _resolved(self._tree, {*tables, *(others or {})})
+            for name in _resolved(self._tree, {*tables, *(others or {})}, partial=view.is_partial)
         }
 
     @cached_property
@@ -212,7 +212,7 @@ def relations_called(tree: Any, names: Mapping[str, str]) -> Any:
     return tree
 
 
-def _resolved(tree: Any, known: Set[str]) -> list[str]:
+def _resolved(tree: Any, known: Set[str], *, partial: bool) -> list[str]:
     """The relations of the store that a query names; on the way their names become the store's own."""
     from sqlglot import exp
 
@@ -229,6 +229,7 @@ def _resolved(tree: Any, known: Set[str]) -> list[str]:
         if name is None or table.db or table.catalog:
             listed = ", ".join(sorted(name for name in known if not is_own_name(name))[:20])
             hint = f"The tables are {listed}" if listed else "There are no tables yet"
+            hint = f"{hint}. {PARTIAL}" if partial else hint
             raise NotFound(f"there is no table {table.sql()}", doing=_DOING, hint=hint)
         table.this.set("this", name)
         table.this.set("quoted", True)

@@ -159,6 +159,6 @@ def has(view: ReadView, table: str) -> bool:
 
 
 def _records(view: ReadView, cache: PageCache, table: str) -> list[dict[str, Any]]:
-    if not has(view, table):
+    if view.held(table) is None:
         return []
     return [json.loads(text) for text in TableReader(view, table, cache).to_arrow(["record"]).column(0).to_pylist()]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from strandline.errors import NotFound, SqlError
-from strandline.pages import MAIN, LogEntry, ReadView
+from strandline.pages import MAIN, PARTIAL, LogEntry, ReadView
 from strandline.storage import cached_property
 from strandline.tables import TableTransaction
 from strandline.values import quoted
@@ -198,9 +198,8 @@ class KnownViews:
     def _refuse_unknown(self, name: str) -> None:
         if name not in self.state.names():
             listed = ", ".join([*self.records, *self.state.names()][:20])
-            raise NotFound(
-                f"there is no view, table or what-if {name!r}", doing="opening a view", hint=f"There are {listed}"
-            )
+            hint = f"There are {listed}" + (f". {PARTIAL}" if self.state.view.is_partial else "")
+            raise NotFound(f"there is no view, table or what-if {name!r}", doing="opening a view", hint=hint)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from strandline.errors import Damaged, NotFound, SchemaError
-from strandline.pages import ReadView, TableEntry, TableId
+from strandline.pages import PARTIAL, ReadView, TableEntry, TableId
 from strandline.relations import schema_from_text, schema_to_text
 from strandline.tables import WHAT_IFS, PageCache, TableReader, TableSchema
 from strandline.whatif.tuples import stored_name
@@ -165,7 +165,7 @@ _known: weakref.WeakKeyDictionary[PageCache, tuple[str, dict[str, WhatIfDefiniti
 
 def definitions(view: ReadView, cache: PageCache) -> dict[str, WhatIfDefinition]:
     """All what-ifs of a state, by name."""
-    table = view.find_domain(CATALOG)
+    table = view.held(CATALOG)
     if table is None or table.root is None:
         return {}
     root, listed = _known.get(cache, ("", {}))
@@ -193,6 +193,7 @@ def chain_of(view: ReadView, cache: PageCache, name: str) -> WhatIfChain:
     definition = known.get(name)
     if definition is None:
         hint = f"The what-ifs are {', '.join(sorted(known)[:20])}" if known else "There are none yet"
+        hint = hint if known or not view.is_partial else PARTIAL
         raise NotFound(f"there is no what-if {name}", doing="opening a what-if", hint=hint)
     chosen = [definition]
     while chosen[-1].below is not None:
