@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from tests.pages.toy import Clock
 
 from strandline.errors import InputError, SqlError, StateError, StrandlineError
+from strandline.replication import Copy
 from strandline.storage import MemoryStorage
-from strandline.store import Store, copies_together, create, create_on, due_copies
+from strandline.store import Store, View, copies_together, create, create_on, due_copies
 
 SQL = "select k, x from t where x < 90"
 MINUTE = 60.0
@@ -273,3 +274,45 @@ def test_policies_of_views(store: Store, tmp_path: Path) -> None:
     assert (done.method, done.why) == ("full", "the view's refresh policy is full")
     assert store.views()[0].refresh_policy == "full"
     assert copy.refresh("auto").method == "nothing"
+
+
+@pytest.mark.parametrize("of", ["copy", "rows", "clock"])
+def test_what_is_behind_is_due_though_the_clock_was_set_back(
+    store: Store, clock: Clock, tmp_path: Path, of: str
+) -> None:
+    one: Copy | View
+    if of == "copy":
+        one = store.view("v", SQL).replicate(f"sqlite:///{tmp_path}/f.db#v", target_lag="10m")
+    else:
+        sql = "select count(*) as n from t" + (" where now() > timestamp '1970-01-02'" if of == "clock" else "")
+        one = store.view("v", sql, stored=True, maintain="deferred", target_lag="10m")
+    store.table("t").update(where="k = 1", set={"x": "x + 1"})
+    clock.time -= 1
+    assert one.status()["behind"] == 0.0, "the clock of another machine"
+    assert store.refresh(due=True) == {}
+    clock.time -= 120 * MINUTE
+    assert one.status()["behind"] is None
+    assert list(store.refresh(due=True)) == ["v"]
+    assert 0.0 <= one.status()["behind"] < 1.0
+    assert store.refresh(due=True) == {}
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_what_stands_on_stored_rows_is_behind_since_these_were_refreshed(
+    store: Store, clock: Clock, tmp_path: Path, stored: bool
+) -> None:
+    below = store.view("below", "select sum(x) as n from t", stored=True, maintain="deferred")
+    one: Copy | View
+    if stored:
+        one = store.view("v", "select n from below", stored=True, maintain="deferred")
+    else:
+        one = below.replicate(f"sqlite:///{tmp_path}/f.db#v", name="v")
+    for _ in range(2):
+        clock.time += 6 * MINUTE
+        store.table("t").update(where="k = 1", set={"x": "x + 1"})
+        clock.time += 6 * MINUTE
+        assert (one.status()["lag"], one.status()["behind"]) == (0, 0.0)
+        below.refresh()
+        clock.time += 3 * MINUTE
+        assert 3 * MINUTE <= one.status()["behind"] < 3.1 * MINUTE
+        one.refresh()

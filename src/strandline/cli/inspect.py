@@ -104,9 +104,10 @@ def _tell_of_old_rows(store: Store, sql: str, at: str | None) -> None:
 
     named = {name.lower() for name in relations_named(sql)}
     for view in store.views():
-        if view.name.lower() in named and view.stored and view.behind:
+        if view.name.lower() in named and view.stored and view.behind != 0:
             status = store.view(view.name).status()
-            complain(f"{view.name} is as of commit {status['position']}, behind by {span(view.behind)}")
+            since = "" if view.behind is None else f" by {span(view.behind)}"
+            complain(f"{view.name} is as of commit {status['position']}, behind{since}")
 
 
 @click.command()

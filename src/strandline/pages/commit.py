@@ -236,7 +236,7 @@ class Committer:
             free_lists={
                 domain: table.free_list for domain, table in edit.domains.items() if table.free_list is not None
             },
-            tables=sorted(edit.domains),
+            tables=outcome.changed,
         )
         attempt.write(plan)
         return True

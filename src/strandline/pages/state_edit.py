@@ -68,9 +68,10 @@ class Draft:
 
 @dataclass(slots=True)
 class EditOutcome:
-    """The new root, what it replaced, and the new pages that it names."""
+    """The new root, what it replaced, the new pages that it names, and the domains that it has otherwise."""
 
     root: NodeRef | None
+    changed: list[TableId] = field(default_factory=list)
     freed: list[Freed] = field(default_factory=list)
     named: set[PhysicalPage] = field(default_factory=set)
 
@@ -420,6 +421,7 @@ class StateEdit:
             entry = edit.finish(outcome)
             if entry is not edit.before:
                 changes[domain] = entry
+        outcome.changed = sorted(TableId(domain) for domain in changes)
         rewritten = rewrite(self.output.load, self.view.state.root, NO_DOMAIN, changes, self.write)
         outcome.freed += [self.freed(ref, NO_DOMAIN) for ref in rewritten.replaced]
         outcome.root = rewritten.root

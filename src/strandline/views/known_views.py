@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+SKEW = 60.0
+"""So many seconds the clock of another machine may be ahead: what it wrote down is taken to have happened now."""
+
 
 class ViewHost(WhatIfHost, Protocol):
     """One version of a store: what what-ifs need of it, and more."""
@@ -135,7 +138,7 @@ class KnownViews:
 
         It is since the first commit after what it shows that edited a table which its view reads: the log says which
         did, and when. Where the log does not reach back so far, or the view reads the clock, since the copy was last
-        seen.
+        seen. If that is yet to come by the clock, it was set back, and nobody knows since when.
         """
         if record.taken is None:
             return Lag(None, None)
@@ -143,14 +146,14 @@ class KnownViews:
         relations = self.followed(record).relations
         missed = max(self.state.last_change(relations) - current, 0)
         if self.followed(record).reads_clock:
-            return Lag(missed, max(now - record.seen, 0.0))
+            return Lag(missed, _passed(record.seen, now))
         if not missed:
             return Lag(0, 0.0)
         read = {one.domain for relation in relations for one in self.state.domains_below(relation)}
         later = [one for one in log if one.kind == "commit" and one.commit > current]
         reaches = any(one.commit <= current for one in log)
         first = next((one.when for one in later if not one.tables or not read.isdisjoint(one.tables)), None)
-        return Lag(missed, max(now - (record.seen if first is None or not reaches else first), 0.0))
+        return Lag(missed, _passed(record.seen if first is None or not reaches else first, now))
 
     def definition(self, name: str) -> ViewDefinition:
         """What is read under that name, over tables and what-ifs. A table, a what-if or a view whose rows
@@ -200,6 +203,11 @@ class KnownViews:
             listed = ", ".join([*self.records, *self.state.names()][:20])
             hint = f"There are {listed}" + (f". {PARTIAL}" if self.state.view.is_partial else "")
             raise NotFound(f"there is no view, table or what-if {name!r}", doing="opening a view", hint=hint)
+
+
+def _passed(then: float, now: float) -> float | None:
+    """How many seconds have passed since a time of the store's; None where the clock was set back behind it."""
+    return None if then - now > SKEW else max(now - then, 0.0)
 
 
 @contextmanager
