@@ -101,10 +101,11 @@ def _tried(trial: Trial) -> tuple[str, bool]:
 
 
 def _interpreter(version: str) -> str | None:
-    """A Python of that version that runs: a shim may lead nowhere."""
+    """A Python of that version that can make an environment: a shim may lead nowhere, Debian packs pip apart."""
     folders = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
     for found in (shutil.which(f"python{version}"), *map(str, folders)):
-        if found and not subprocess.run([found, "-c", "import venv"], capture_output=True, check=False).returncode:
+        probe = [found, "-c", "import ensurepip, venv"]
+        if found and not subprocess.run(probe, capture_output=True, check=False).returncode:
             return found
     return None
 
