@@ -163,6 +163,8 @@ def test_what_stands_on_something_goes_with_it_by_cascade(tmp_path: Path, mainta
         "select columns('^[kx]$') from t",
         "select k, t.x as x, to_json(t) as whole from t",
         "select a.k, to_json(a) as x from t a",
+        "select a.k, b.x as x from (t a join u on a.k = u.k) left join plan b on a.x = b.x",
+        "select a.k, a.x as x, u.z from t a join u on a.k = u.k where (a.x < 6) is not true",
     ],
 )
 def test_a_renamed_column_is_followed(tmp_path: Path, sql: str) -> None:

@@ -151,7 +151,7 @@ def _rewritten(record: ViewRecord, columns: dict[str, tuple[str, ...]], names: t
 def _is_special(mention: Any) -> bool:
     """Whether it says more than a name and an alias; such a text stays, and the renaming is refused."""
     alias = mention.args.get("alias")
-    more = any(value for name, value in mention.args.items() if name not in ("this", "alias"))
+    more = any(value for name, value in mention.args.items() if name not in ("this", "alias", "joins"))
     return more or bool(alias and alias.args.get("columns"))
 
 
@@ -165,4 +165,6 @@ def _renaming(mention: Any, relation: str, columns: tuple[str, ...], names: tupl
         return exp.alias_(here, name, quoted=True) if name == old else here
 
     query = exp.select(*map(shown, columns)).from_(exp.Table(this=exp.to_identifier(relation, quoted=True)))
-    return query.subquery(exp.to_identifier(mention.alias or mention.name, quoted=True))
+    made = query.subquery(exp.to_identifier(mention.alias or mention.name, quoted=True))
+    made.set("joins", mention.args.get("joins"))  # in parentheses, as DuckDB writes joins
+    return made
