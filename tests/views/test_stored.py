@@ -24,7 +24,7 @@ import strandline as sl
 from strandline.errors import InputError, NotFound, StateError
 from strandline.pages import check_store
 from strandline.storage import MemoryStorage
-from strandline.store import Store, create_on, open_on
+from strandline.store import Store, View, create_on, open_on
 
 STEPS = ("write", "write", "write", "refresh", "branch", "snapshot", "schema", "restore", "redefine")
 
@@ -357,3 +357,40 @@ def test_sums_of_floats_do_not_drift_in_stored_rows() -> None:
             store.table("t").update(where="k = :k", set={"x": "0.1"}, params={"k": n % 40})
             made[1].refresh()
         assert [multiset(view.to_arrow()) for view in made] == [first, first]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_definition_that_is_given_up_keeps_no_state_and_is_in_no_other_ones_way(
+    monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    def define(store: Store, sql: str) -> View:
+        return store.view("v", sql, stored=True, maintain="deferred")
+
+    def given_up(*_: object, **__: object) -> None:
+        raise StateError("it is given up")
+
+    with create_on(MemoryStorage()) as store:
+        for name in ("t", "u", "z"):
+            store.create_table(name, pa.table({"k": [1, 2], "x": [5, 6]}), key="k")
+        if before:
+            define(store, "select k, x from t")
+            store.table("t").update(set={"x": "x + 1"})
+        kept = [one.name for one in store.pages.snapshots()]
+        with monkeypatch.context() as patched:
+            patched.setattr("strandline.replication.stored_view.put", given_up)
+            with pytest.raises(StateError, match="given up"):
+                define(store, "select k from u")
+            assert [one.name for one in store.pages.snapshots()] == kept
+            # As where the process is killed in between.
+            patched.setattr("strandline.replication.stored_view.drop_pins", lambda *_: None)
+            with pytest.raises(StateError, match="given up"):
+                define(store, "select k from u")
+        assert len(store.pages.snapshots()) == len(kept) + 1
+        view = define(store, "select k, x from z")
+        assert len(store.pages.snapshots()) == 1
+        store.table("z").update(where="k = 1", set={"x": "x + 1"})
+        assert view.refresh().method == "difference"
+        assert view.verify()
+        view.drop()
+        assert store.pages.snapshots() == []
+        assert store.check().ok

@@ -25,6 +25,6 @@ from strandline.replication.senders import (
     opened,
     source_of,
 )
-from strandline.replication.stored_view import StoredView, drop_rows, lag_of_rows, store_rows
+from strandline.replication.stored_view import StoredView, drop_rows, lag_of_rows, released_on_error, store_rows
 from strandline.replication.targets import open_target
 from strandline.replication.verification import Verification

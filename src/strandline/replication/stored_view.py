@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from strandline.changes import difference
-from strandline.errors import Conflict, InputError, NotFound, StateError
+from strandline.errors import Conflict, InputError, NotFound, StateError, StrandlineError
 from strandline.pages import PageSnapshot, TemporaryVersion
 from strandline.replication.senders import AUTO, DIFFERENCE, FIRST, FULL, NO_START, NOTHING, REPAIR, Refresh, ViewSender
 from strandline.replication.verification import Verification
@@ -33,8 +35,10 @@ from strandline.views import (
     ViewPosition,
     ViewRecord,
     difference_to,
+    drop_pins,
     expire,
     has,
+    id_of_rows,
     is_kept_at_commits,
     layout_of,
     pinned,
@@ -185,6 +189,19 @@ def store_rows(
         if plan.method == NOTHING:  # other commits may come in between
             plan = replace(plan, method=DIFFERENCE, position=context.state.commit)
         _write(transaction, context, plan, eager=eager)
+
+
+@contextmanager
+def released_on_error(host: ViewHost, name: str) -> Iterator[None]:
+    """A definition of stored rows that is given up inside keeps no state readable."""
+    try:
+        yield
+    except BaseException:
+        with suppress(StrandlineError), read_views(host) as known:
+            record = known.stored.get(name)
+            taken = None if record is None else record.taken
+            drop_pins(host, id_of_rows(name) if record is None else record.id, taken)
+        raise
 
 
 def drop_rows(transaction: TableTransaction, host: ViewHost, known: KnownViews, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -26,6 +27,7 @@ from strandline.replication import (
     dropped_on_error,
     lag_of_rows,
     open_target,
+    released_on_error,
     source_of,
     store_rows,
 )
@@ -351,7 +353,8 @@ def create_view(host: ViewHost, wanted: ViewRecord) -> View:
                 drop_rows(transaction, host, known, name)
                 keep(transaction, known, definition, maintain)
 
-    host.autocommit(work)
+    with released_on_error(host, name) if wanted.stored else nullcontext():
+        host.autocommit(work)
     return View(host, name)
 
 

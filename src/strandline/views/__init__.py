@@ -62,6 +62,7 @@ from strandline.views.range_modifications import RangeStatement
 from strandline.views.refresh import (
     NetDifference,
     RefreshContext,
+    id_of_rows,
     refresh_context,
     stored_context,
 )
@@ -69,6 +70,7 @@ from strandline.views.regeneration import in_spark_sql, on_spark, regenerate
 from strandline.views.relevance import Why, why
 from strandline.views.retention import (
     collapse_unused,
+    drop_pins,
     duration,
     expire,
     pinned,

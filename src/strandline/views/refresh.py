@@ -9,7 +9,7 @@ is sent the difference of states, and stands in the difference table then; and t
 
 from __future__ import annotations
 
-import secrets
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -208,6 +208,11 @@ def refresh_context(
         yield RefreshContext(host, now, known, record, wanted, host.running(runner))
 
 
+def id_of_rows(view: str) -> str:
+    """The id of the rows of a view that has none yet: who tries again finds what an attempt kept that was given up."""
+    return hashlib.blake2b(view.encode(), digest_size=8).hexdigest()
+
+
 @contextmanager
 def stored_context(
     host: ViewHost, view: ViewRecord, runner: str = "auto", at: PageSnapshot | None = None
@@ -215,7 +220,7 @@ def stored_context(
     """The same for the rows of a view that is, or is to be, stored with this text."""
     with host.pages.snapshot() if at is None else at.again() as now:
         known = KnownViews(state_now(host, now.view), host)
-        fresh = StoredRecord(view.name, view.name, "", secrets.token_hex(8), version=host.name)
+        fresh = StoredRecord(view.name, view.name, "", id_of_rows(view.name), version=host.name)
         source = known.source(view.name) if known.records.get(view.name) == view else known.meaning(view)
         wanted = Subscription(source, source)
         yield RefreshContext(host, now, known, known.stored.get(view.name, fresh), wanted, host.running(runner))

@@ -51,13 +51,20 @@ def pin(
     position = position_at(host, definition, state)
     domains = domains_of(state, definition)
     name = _name(copy, position.id)
-    try:
-        host.pages.pin_snapshot(name, snapshot, domains)
-    except InputError:
-        # One commit has one state, and one definition of the view: one that was kept before is the same.
-        if all(one.name != name for one in host.pages.snapshots()):
-            raise
-    return position
+    while True:
+        try:
+            host.pages.pin_snapshot(name, snapshot, domains)
+            return position
+        except InputError:
+            kept = next((one for one in host.pages.snapshots() if one.name == name), None)
+            if kept is None:
+                raise
+        # One commit has one state, but a definition that was given up may have kept it, over other tables.
+        if kept.domains is None or domains <= kept.domains:
+            return position
+        domains |= kept.domains
+        with suppress(NotFound):
+            host.pages.unpin_snapshot(name)
 
 
 def domains_of(state: StoreState, definition: ViewDefinition) -> set[TableId]:
@@ -92,9 +99,9 @@ def pins_of(host: ViewHost, copy: str, but: ViewPosition | None = None) -> list[
     return [one.name for one in snapshots if one.name.startswith(f"{PREFIX}{copy}.") and one.name != kept]
 
 
-def drop_pins(host: ViewHost, copy: str) -> None:
-    """Drop the pins of a copy. One that is being read stays until the next time."""
-    for name in pins_of(host, copy):
+def drop_pins(host: ViewHost, copy: str, but: ViewPosition | None = None) -> None:
+    """Drop the pins of a copy, all but one. One that is being read stays until the next time."""
+    for name in pins_of(host, copy, but):
         with suppress(InUse, NotFound):
             host.pages.unpin_snapshot(name)
 
