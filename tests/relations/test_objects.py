@@ -9,6 +9,7 @@ import os
 import re
 import socket
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,13 @@ def put(bucket: str, key: str, table: pa.Table | bytes, **options: int) -> str:
     return f"s3://{bucket}/{key}"
 
 
+def put_empty(bucket: str, key: str) -> None:
+    """An empty object of a name that obstore would not write."""
+    request = urllib.request.Request(f"{os.environ['AWS_ENDPOINT']}/{bucket}/{key}", b"", method="PUT")
+    with urllib.request.urlopen(request) as answer:
+        assert answer.status == 200
+
+
 def test_an_object_a_prefix_and_a_glob_are_relations_as_files_are(bucket: str) -> None:
     for n in (1, 2):
         put(bucket, f"t/day={n}/part.parquet", pa.table({"id": [n, n + 10]}))
@@ -59,6 +67,39 @@ def test_an_object_a_prefix_and_a_glob_are_relations_as_files_are(bucket: str) -
     one = read_relation(open_relation(f"{root}/day=2/part.parquet"))
     assert one.to_pydict() == {"id": [2, 12]}
     assert read_relation(open_relation(root, options=ReadOptions(hive=False))).column_names == ["id"]
+
+
+def test_objects_that_stand_for_folders_are_left_out(bucket: str) -> None:
+    for key in ("m/", "m/sub/", "m/empty/", "m/sub_$folder$"):
+        put_empty(bucket, key)
+    put(bucket, "m/sub/a.parquet", pa.table({"id": [1]}))
+    for url in (f"s3://{bucket}/m", f"s3://{bucket}/m/", f"s3://{bucket}/m/**"):
+        assert read_relation(open_relation(url)).to_pydict() == {"id": [1]}
+    with pytest.raises(NotFound, match="nothing below it"):
+        open_relation(f"s3://{bucket}/m/empty")
+
+
+@pytest.mark.parametrize(
+    "name", ["[x]", "a?b", "a*b", "a b", "a%20b", "a+b", "50%", "a#b", "日", "a&b=c", "{x}", "~", "a\\b"]
+)
+def test_a_name_that_is_there_as_it_is_written_is_no_glob(bucket: str, tmp_path: Path, name: str) -> None:
+    here = tmp_path / f"{name}.parquet"
+    pq.write_table(pa.table({"id": [2]}), here)
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "aXb.parquet")
+    put(bucket, "odd/aXb.parquet", pa.table({"id": [1]}))
+    assert read_relation(open_relation(here)).to_pydict() == {"id": [2]}
+    obstore.put(S3Store(bucket), f"odd/{name}.parquet", here.read_bytes())
+    assert read_relation(open_relation(f"s3://{bucket}/odd/{name}.parquet")).to_pydict() == {"id": [2]}
+
+
+def test_what_lies_beside_an_object_is_not_listed(bucket: str) -> None:
+    url = put(bucket, "beside/t.parquet", pa.table({"id": [1]}))
+    put_empty(bucket, "beside//t.parquet")
+    assert read_relation(open_relation(url)).to_pydict() == {"id": [1]}
+    with pytest.raises(InputError, match="has a name that is no path"):
+        open_relation(f"s3://{bucket}/beside")
+    with pytest.raises(InputError, match="has a name that is no path"):
+        open_relation(f"s3://{bucket}/./t.parquet")
 
 
 def test_footers_of_many_objects_are_read_by_tasks(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

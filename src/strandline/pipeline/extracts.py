@@ -36,6 +36,7 @@ from strandline.relations import (
     find_objects,
     flowing_frame,
     is_spark_table,
+    objects_at,
     open_relation,
     relation_over,
     split_sheet,
@@ -43,7 +44,7 @@ from strandline.relations import (
     typed_batch,
 )
 from strandline.replication import BASE_DIALECTS, BaseTable, describe
-from strandline.storage import is_object_url, list_objects, object_version
+from strandline.storage import is_object_url, object_version
 from strandline.tables import TableSchema
 from strandline.values import common_type, plain_type, quoted
 
@@ -244,10 +245,7 @@ def _identity(path: str) -> tuple[str, float | None]:
 
 
 def _identity_of_objects(url: str) -> tuple[str, float | None]:
-    root = url.rstrip("/")
-    while glob.has_magic(root):
-        root = root.rpartition("/")[0]
-    objects = [object_version(url)] if url.startswith(("http://", "https://")) else list_objects(root)
+    objects = objects_at(url)
     digest = hashlib.sha256(repr([(one.url, one.bytes, one.mark) for one in objects]).encode()).hexdigest()[:32]
     return digest, max((one.modified.timestamp() for one in objects if one.modified), default=None)
 

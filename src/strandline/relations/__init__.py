@@ -53,6 +53,7 @@ from strandline.relations.formats import (
     iceberg_catalog,
     is_spark_table,
     metadata_file,
+    objects_at,
     parquet_file,
     shown_stream,
     split_sheet,

@@ -41,7 +41,7 @@ from strandline.storage.local import (
 )
 from strandline.storage.local_time import seconds_of, with_zone
 from strandline.storage.memory import MemoryStorage, OverlayStorage, Recent
-from strandline.storage.object_file import is_object_url, list_objects, object_version
+from strandline.storage.object_file import ObjectVersion, is_object_url, list_objects, object_version
 from strandline.storage.object_store import ObjectStorage
 from strandline.storage.retry import completed, put_new, put_over, retried, swap_if_first
 from strandline.storage.seam import Closeable, Storage, Stored, Token, auditing, checked_name, is_stored

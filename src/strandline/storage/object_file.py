@@ -265,7 +265,7 @@ def refusal(error: BaseException, doing: str) -> StrandlineError:
 @contextmanager
 def _refusals(doing: str, url: str) -> Iterator[None]:
     """Turns obstore's errors into ours."""
-    from obstore.exceptions import BaseError, PreconditionError
+    from obstore.exceptions import BaseError, InvalidPathError, PreconditionError
 
     what = "bucket" if doing == "writing" else "object"  # nothing that is new can be missing
     doing = f"{doing} {shown(url)}"
@@ -277,5 +277,9 @@ def _refusals(doing: str, url: str) -> Iterator[None]:
     except PreconditionError as error:
         hint = "Read it again when it is whole"
         raise FormatError("it was replaced while it was read", doing=doing, hint=hint) from error
+    except (InvalidPathError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        hint = "What stands between slashes must not be empty, . or .."
+        raise InputError(f"an object has a name that is no path: {reason}", doing=doing, hint=hint) from error
     except (BaseError, OSError) as error:
         raise refusal(error, doing) from error

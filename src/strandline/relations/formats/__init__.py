@@ -8,7 +8,6 @@ from strandline.relations.formats.files import (
     DataFile,
     check_unchanged,
     find_files,
-    find_objects,
     format_of_file,
     format_of_folder,
     local_path,
@@ -27,6 +26,7 @@ from strandline.relations.formats.iceberg import (
     open_iceberg,
 )
 from strandline.relations.formats.json import open_json, read_json
+from strandline.relations.formats.objects import find_objects, objects_at
 from strandline.relations.formats.parquet import ParquetRelation, open_parquet, read_parquet
 from strandline.relations.formats.spark import (
     flowing_frame,

@@ -12,7 +12,6 @@ unpacked on the way: gzip, bz2, zstd and lz4, by content.
 
 from __future__ import annotations
 
-import fnmatch
 import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ import pyarrow as pa
 
 from strandline.errors import FormatError, InputError, NotFound, SchemaError, did_you_mean
 from strandline.relations.read_options import ReadOptions
-from strandline.storage import check_mark, is_object_url, list_objects, object_version, open_version, stat_mark
+from strandline.storage import check_mark, is_object_url, list_objects, open_version, stat_mark
 from strandline.values import convert_text, guess_type, reads_fixed_size_lists
 
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
@@ -210,43 +209,6 @@ def _data_file(path: str, root: str, *, hive: bool) -> DataFile:
     return DataFile(path, stat.st_size, dict(values), stat_mark(stat))
 
 
-def find_objects(url: str, *, hive: bool = True) -> list[DataFile]:
-    """The data files of an object's URL, a prefix or a glob; at least one."""
-    if url.startswith(("http://", "https://")):  # a web server lists nothing, and `?` is no pattern there
-        version = object_version(url)
-        return [DataFile(url, version.bytes, mark=version.mark)]
-    root = url.rstrip("/")
-    while glob.has_magic(root):
-        root = root.rpartition("/")[0]
-    versions = list_objects(root)
-    whole = [each for each in versions if each.url == url]
-    if glob.has_magic(url):
-        versions = [each for each in versions if _matches(each.url, url)]
-    else:
-        versions = whole or [each for each in versions if each.url.startswith(f"{root}/")]
-    files = []
-    for each in versions:
-        names = each.url.removeprefix(root).strip("/").split("/")
-        if not each.url.endswith("/") and not any(map(hidden, names)):
-            files.append(DataFile(each.url, each.bytes, dict(hive_values(names[:-1])) if hive else {}, each.mark))
-    if not files:
-        raise NotFound("there is no such object, and nothing below it", doing=f"reading {url}", hint="Check the URL")
-    return files
-
-
-def _matches(url: str, pattern: str) -> bool:
-    """Whether a URL fits a glob, name by name; `**` stands for any number of names."""
-    return _fits(url.split("/"), pattern.split("/"))
-
-
-def _fits(names: list[str], patterns: list[str]) -> bool:
-    if not patterns:
-        return not names
-    if patterns[0] == "**":
-        return any(_fits(names[n:], patterns[1:]) for n in range(len(names) + 1))
-    return bool(names) and fnmatch.fnmatchcase(names[0], patterns[0]) and _fits(names[1:], patterns[1:])
-
-
 def hive_values(folders: list[str]) -> Iterator[tuple[str, str | None]]:
     for folder in folders:
         column, equals, value = folder.partition("=")
@@ -377,9 +339,14 @@ def split_sheet(name: str) -> tuple[str, str]:
 
     >>> split_sheet("book.xlsx#May"), split_sheet("a#b.csv")
     (('book.xlsx', 'May'), ('a#b.csv', ''))
+    >>> split_sheet("book.xlsx#No #3")
+    ('book.xlsx', 'No #3')
     """
-    path, _, sheet = name.rpartition("#")
-    return (path, sheet) if _by_name(path) == "excel" and not os.path.exists(name) else (name, "")
+    cuts = [(name[:place], name[place + 1 :]) for place, mark in enumerate(name) if mark == "#"]
+    cuts = [(path, sheet) for path, sheet in cuts if _by_name(path) == "excel"]
+    if not cuts or os.path.exists(name):
+        return name, ""
+    return next((cut for cut in cuts if os.path.exists(cut[0])), cuts[0])
 
 
 def said_format(name: str) -> str:
