@@ -119,6 +119,21 @@ def test_bytes_and_times_are_written_where_the_dialect_has_them() -> None:
             sql_merge(changes.header, [changes.rows], "orders", dialect)
 
 
+TIMES = [pa.timestamp(unit, zone) for unit in ("s", "ms", "us", "ns") for zone in (None, "UTC", "Asia/Tokyo")]
+TIMES += [pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")]
+
+
+@for_all(60, kind=st.sampled_from(TIMES), ticks=st.sets(st.integers(0, 86_399)), gone=st.sets(st.integers(0, 86_399)))
+def test_times_of_any_unit_meet_as_keys_and_come_back_as_values(kind: Any, ticks: set[int], gone: set[int]) -> None:
+    whole = pa.array(sorted(ticks | gone), pa.int64()).cast(pa.int32() if pa.types.is_time32(kind) else pa.int64())
+    old = pa.table({"id": whole.cast(kind), "t": whole[::-1].cast(kind)})
+    new = old.filter(pa.array([tick not in gone for tick in sorted(ticks | gone)], pa.bool_()))
+    new = new.set_column(1, "t", new.column("id"))
+    changes = difference(old, new, ["id"])
+    result = run_in_duckdb(old, sql_merge(changes.header, [changes.rows], "orders", "duckdb"))
+    assert difference(result, new, ["id"]).header.counts.rows == 0
+
+
 @for_all(15, texts=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), max_size=5))
 def test_any_text_comes_back_as_it_was(texts: list[str]) -> None:
     new = pa.table({"id": pa.array(range(len(texts)), pa.int64()), "text": pa.array(texts, pa.string())})
@@ -279,6 +294,11 @@ def test_values_that_a_database_would_round_or_lose_are_refused() -> None:
         list(sql_merge(changes.header, [changes.rows], "t", "postgres"))
     result = run_in_duckdb(fine.slice(0, 0), sql_merge(changes.header, [changes.rows], "orders", "duckdb"))
     assert difference(result, fine, ["id"]).header.counts.rows == 0
+    hundred = pa.table({"id": [1, 2], "t": pa.array([100, 1_000], pa.timestamp("ns", "UTC"))})
+    for rows, refused in ((hundred, False), (pa.concat_tables([hundred, fine.cast(hundred.schema)]), True)):
+        changes = difference(no_rows(rows.schema), rows.set_column(0, "id", pa.array(range(len(rows)))), ["id"])
+        with pytest.raises(InputError, match="finer than the tenths") if refused else contextlib.nullcontext():
+            list(sql_merge(changes.header, [changes.rows], "t", "sqlserver"))
     zero = pa.table({"id": [1], "t": ["a\0b"]})
     changes = difference(zero.slice(0, 0), zero, ["id"])
     with pytest.raises(InputError, match="zero byte"):

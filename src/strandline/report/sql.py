@@ -35,7 +35,11 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 DOING = "writing changes as SQL"
-_MICROSECOND_DIALECTS = ("postgres", "spark", "mysql", "bigquery")
+_FINEST = {name: (1_000, f"microseconds of {name}") for name in ("postgres", "spark", "mysql", "bigquery")}
+_FINEST["tsql"] = (100, "tenths of microseconds of sqlserver")
+"""How fine the times of a dialect are that has no nanoseconds."""
+_NANOSECONDS = {"TIMESTAMPTZ": "TIMESTAMPTZ_NS", "TIME": "TIME_NS"}
+"""DuckDB's types of nanoseconds, by those that would drop them."""
 _UPSERTING = ("mysql", "sqlite")
 """Dialects without MERGE."""
 
@@ -100,9 +104,10 @@ def check_values(field: pa.Field, values: Sequence[Any], dialect: str) -> None:
     for value in values:
         if pt.is_temporal(field.type) and "since 1970" in text(value):
             raise InputError(f"column {name!r} holds a time beyond the year 9999: {text(value)}", doing=DOING)
-        if isinstance(value, (Instant, TimeSpan)) and dialect in _MICROSECOND_DIALECTS:
+        finest = _FINEST.get(dialect)
+        if isinstance(value, (Instant, TimeSpan)) and finest and value.ns % finest[0]:
             raise InputError(
-                f"column {name!r} holds {value}, finer than the microseconds of {dialect}",
+                f"column {name!r} holds {value}, finer than the {finest[1]}",
                 doing=DOING,
                 hint="Round the column to microseconds before comparing",
             )
@@ -336,13 +341,23 @@ def _source(batch: pa.Table, dialect: str) -> exp.Expression:
         check_values(field, values, dialect)
         as_text = needs_text(field.type, values)
         columns.append([_national(literal(value, as_text=as_text), dialect) for value in values])
-        target = sql_type(field.name, field.type, dialect)
+        target = _holding(sql_type(field.name, field.type, dialect), values, dialect)
         cast = converted(exp.column(f"c{place + 1}", table="v"), field.type, target, dialect)
         chosen.append(exp.alias_(cast, _name(field.name, dialect)))
     lines = [exp.Tuple(expressions=list(line)) for line in zip(*columns, strict=True)]
     names = [exp.to_identifier(f"c{place + 1}") for place in range(len(columns))]
     values_list = exp.Values(expressions=lines, alias=exp.TableAlias(this=exp.to_identifier("v"), columns=names))
     return exp.select(*chosen).from_(values_list).subquery("source")
+
+
+def _holding(target: exp.DataType, values: Sequence[Any], dialect: str) -> exp.DataType:
+    """The type, or the finer one of DuckDB's that values need."""
+    from sqlglot import exp
+
+    finer = _NANOSECONDS.get(target.this.name) if dialect == "duckdb" else None
+    if finer is None or not any(isinstance(value, (Instant, TimeSpan)) for value in values):
+        return target
+    return exp.DataType(this=exp.DataType.Type.USERDEFINED, kind=finer)
 
 
 def _national(value: exp.Expression, dialect: str) -> exp.Expression:
