@@ -10,7 +10,7 @@ from tests.dumps.toys import Facts, dumped, facts, restored, restored_facts
 from tests.pages.toy import Clock, created, put
 
 from strandline.dumps import packs
-from strandline.dumps.catalog import CATALOG, require_catalog, stored_catalog
+from strandline.dumps.catalog import CATALOG, change_catalog, require_catalog
 from strandline.dumps.target import Target
 from strandline.dumps.verify import verify
 from strandline.errors import Damaged, FormatError, StrandlineError
@@ -108,8 +108,7 @@ def test_swapped_manifests_are_found(shelf: Shelf) -> None:
 
 
 def test_a_parent_that_was_removed_by_force_is_named(shelf: Shelf) -> None:
-    stored = stored_catalog(shelf.target)
-    assert stored.replace_by(stored.catalog.without(shelf.ids[0]))
+    change_catalog(shelf.target, lambda catalog: catalog.without(shelf.ids[0]))
     assert shelf.damages().keys() == set(shelf.ids[1:])
     with pytest.raises(Damaged, match=f"stands on dump {shelf.ids[0]}, which is not there.*No dump before it is whole"):
         restored(shelf.target, MemoryStorage())

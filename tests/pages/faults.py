@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 
 from strandline.errors import StorageError, SwapLost, Unanswered
-from strandline.storage import MemoryStorage, Stored, Token
+from strandline.storage import MemoryStorage, Storage, Stored, Token
 
 
 class Crash(BaseException):
@@ -29,7 +29,7 @@ STOPS = (Fault.STOP, Fault.TEAR, Fault.ANSWER_LOST_THEN_STOP)
 TROUBLES = (Fault.NO_ANSWER, Fault.NOT_DONE_NO_ANSWER, Fault.WRONG_ANSWER, Fault.FULL)
 
 
-class FaultyStorage:
+class FaultyStorage(Storage):
     """A memory storage whose `at`-th changing operation (from 0) meets a fault. Every object put counts
     as one.
     """

@@ -74,7 +74,7 @@ def commit_batch(store: PageStore) -> None:
     transactions = [main.begin() for _ in range(3)]
     for n, transaction in enumerate(transactions):
         write(transaction, t, f"k{n:02}", "batch")
-        transaction._ended = True
+        transaction.ended = True
     tickets = [PendingCommit(transaction) for transaction in transactions]
     main.committer.lead(tickets)
     for ticket in tickets:

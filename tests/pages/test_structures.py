@@ -126,7 +126,7 @@ class Nodes(dict[str, Node]):
 
 def entry(number: int, commit: int) -> Entry:
     page = PageRef(PhysicalPage(f"p{number}-{commit}"), CommitNumber(commit), 10, "", 1)
-    return Entry(LogicalPage(number), CommitNumber(commit), page, least=b"\x00\xff", note={"a": 1})
+    return Entry(LogicalPage(number), CommitNumber(commit), page, least=b"\x00\xff")
 
 
 NUMBERS = st.one_of(st.integers(0, 130), st.integers(0, 20_000), st.integers(0, 2_000_000))

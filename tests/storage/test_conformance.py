@@ -18,7 +18,6 @@ from strandline.storage import (
     auditing,
     open_storage,
     put_new,
-    swap_after,
 )
 
 Opener = Callable[[], Storage]
@@ -74,9 +73,9 @@ def test_what_was_put_for_a_swap_stays_whatever_becomes_of_the_swap(opener: Open
     assert put_new(storage, {"pages/a": b"a", "nodes/b": b""}, for_swap=True) == []
     assert [opener().get(name) for name in ("pages/a", "nodes/b")] == [b"a", b""]
     assert put_new(storage, {"pages/a": b"other", "nodes/c": b"c"}, for_swap=True) == ["pages/a"]
-    newer = swap_after(storage, ["pages/a", "nodes/b"], "MASTER", token, b"two")
+    newer = storage.swap_after(["pages/a", "nodes/b"], "MASTER", token, b"two")
     with pytest.raises(SwapLost):
-        swap_after(storage, ["nodes/c"], "MASTER", token, b"three")
+        storage.swap_after(["nodes/c"], "MASTER", token, b"three")
     assert opener().get_with_token("MASTER") == Stored(b"two", newer)
     assert [opener().get(name) for name in ("pages/a", "nodes/b", "nodes/c")] == [b"a", b"", b"c"]
 

@@ -17,13 +17,13 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from strandline.dumps.manifest import FORMAT, DumpScope, check_format
 from strandline.errors import InputError, NotFound, StorageError
 from strandline.pages import seal, unseal
-from strandline.storage import JsonRecord, JsonRow, Storage, Token, auditing, swap_if_first
+from strandline.storage import JsonRecord, JsonRow, Storage, Token, has_ended, something_in, swap_if_first
 
 CATALOG = "DUMPS"
 BEGUN, COMPLETE, DROPPING = "begun", "complete", "dropping"
@@ -44,15 +44,7 @@ class DumpOwner(JsonRow):
 
     def has_ended(self) -> bool:
         """Whether it was a process of this machine that no longer runs. Other machines' are taken for alive."""
-        if self.host != socket.gethostname():
-            return False
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            return False
-        return False
+        return self.host == socket.gethostname() and has_ended(self.pid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +149,8 @@ def read_catalog(storage: Storage) -> DumpCatalog | None:
     """The catalog of a target; None when nothing at all is there. A target that holds something else is refused."""
     stored = _read(storage)
     if stored is not None:
-        return stored.catalog
-    with auditing():
-        other = next(iter(storage.list("")), None)
+        return stored[0]
+    other = something_in(storage)
     if other is not None:
         raise InputError(
             f"{storage.url} holds something else ({other})",
@@ -188,42 +179,35 @@ def create_catalog(storage: Storage, target: str, fingerprint: str | None) -> Du
         stored = _read(storage)
         if stored is None:
             raise
-        return stored.catalog
+        return stored[0]
     return first
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCatalog:
-    """The catalog as it is stored. To edit it: read it, decide, and replace it; when another process was first, again.
+def change_catalog(storage: Storage, edit: Callable[[DumpCatalog], DumpCatalog]) -> DumpCatalog:
+    """Replace the catalog of a target that had one by what `edit` makes of it, again when another process was first.
+    What it gives back as it was is not replaced.
 
     An edit meets its own effect when the answer to a swap was lost, so what is done already must be left as it is.
     """
-
-    storage: Storage
-    token: Token
-    catalog: DumpCatalog
-
-    def replace_by(self, edited: DumpCatalog) -> bool:
-        """Put an edited catalog in its place; false when another process was first."""
-        if edited == self.catalog:
-            return True
-        return swap_if_first(self.storage, CATALOG, self.token, _encoded(replace(edited, swap=secrets.token_hex(8))))
-
-
-def stored_catalog(storage: Storage) -> StoredCatalog:
-    """The catalog of a target that had one, to be edited."""
-    stored = _read(storage)
-    if stored is None:
-        raise NotFound(f"{CATALOG} is gone from {storage.url}", doing="changing the list of dumps")
-    return stored
+    while True:
+        stored = _read(storage)
+        if stored is None:
+            raise NotFound(f"{CATALOG} is gone from {storage.url}", doing="changing the list of dumps")
+        catalog, token = stored
+        edited = edit(catalog)
+        if edited == catalog:
+            return catalog
+        edited = replace(edited, swap=secrets.token_hex(8))
+        if swap_if_first(storage, CATALOG, token, _encoded(edited)):
+            return edited
 
 
-def _read(storage: Storage) -> StoredCatalog | None:
+def _read(storage: Storage) -> tuple[DumpCatalog, Token] | None:
     try:
         stored = storage.get_with_token(CATALOG)
     except NotFound:
         return None
-    return StoredCatalog(storage, stored.token, _decoded(stored.value))
+    return _decoded(stored.value), stored.token
 
 
 def _encoded(catalog: DumpCatalog) -> bytes:

@@ -19,7 +19,7 @@ from strandline.dumps.throttle import Throttle, throttle_beside_writers
 from strandline.engine import Attempt, ByteProgress, Kernel, Result, Spool, WorkItem, check_runner, cut_by_bytes, kernel
 from strandline.errors import Damaged, NotFound, SnapshotExpired
 from strandline.pages import CommitNumber, PageRef, PhysicalPage, checksum
-from strandline.storage import LocalStorage, ObjectStorage, Storage, Workers, get_in_passing, open_storage, put_over
+from strandline.storage import Storage, Workers, open_storage, put_over
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +49,7 @@ class CopyOptions:
     def spark(self, size: int, *storages: Storage, plain: bool) -> bool:
         """Whether Spark is to copy `size` bytes."""
         check_runner(self.runner)
-        able = plain and all(isinstance(storage, (LocalStorage, ObjectStorage)) for storage in storages)
+        able = plain and all(storage.is_shared for storage in storages)
         return able and (self.runner == "spark" or (self.runner == "auto" and size >= SPARK_BYTES))
 
 
@@ -95,7 +95,7 @@ def page_reader(storage: Storage) -> ReadPage:
 
     def read(page: PageRef) -> bytes:
         try:
-            data = get_in_passing(storage, page.name)
+            data = storage.get_in_passing(page.name)
         except NotFound:
             raise SnapshotExpired(f"{page.name} is gone", doing="dumping", hint="Dump again") from None
         if len(data) != page.size or checksum(data) != page.checksum:

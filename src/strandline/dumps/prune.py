@@ -11,9 +11,10 @@ import datetime as dt
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import methodcaller
 from typing import Protocol
 
-from strandline.dumps.catalog import DROPPING, DumpCatalog, DumpEntry, needed_by, require_catalog, stored_catalog
+from strandline.dumps.catalog import DROPPING, DumpCatalog, DumpEntry, change_catalog, needed_by, require_catalog
 from strandline.dumps.target import Target, object_names
 from strandline.errors import Conflict, InputError, InUse
 
@@ -183,12 +184,8 @@ def drop_dumps(target: Target, entries: list[DumpEntry]) -> None:
 
     From the first swap on they are no dumps. Each step can be repeated.
     """
-    while entries:
-        stored = stored_catalog(target.storage)
-        marked = _marked(stored.catalog, {entry.id: entry for entry in entries})
-        if stored.replace_by(marked):
-            finish_dropping(target, marked)
-            return
+    chosen = {entry.id: entry for entry in entries}
+    finish_dropping(target, change_catalog(target.storage, lambda catalog: _marked(catalog, chosen)))
 
 
 def _marked(catalog: DumpCatalog, chosen: Mapping[str, DumpEntry]) -> DumpCatalog:
@@ -217,7 +214,4 @@ def finish_dropping(target: Target, catalog: DumpCatalog) -> None:
     for entry in marked:
         target.folder(entry.id).delete(object_names(entry))
     for entry in marked:
-        while True:
-            stored = stored_catalog(target.storage)
-            if stored.replace_by(stored.catalog.without(entry.id)):
-                break
+        change_catalog(target.storage, methodcaller("without", entry.id))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from strandline.dumps.chain import DumpChain
 from strandline.dumps.manifest import StateKey, VersionFacts
@@ -22,36 +23,32 @@ from strandline.pages import (
     MAIN,
     NEVER,
     NO_DOMAIN,
-    Chunk,
     ChunkedList,
     CommitNumber,
     Fork,
     ForkBase,
     Item,
-    Json,
     LogEntry,
     Master,
     Node,
     NodeRef,
+    Objects,
+    ObjectWriter,
     PageRef,
-    PhysicalPage,
     Pointer,
     ProcessRegistry,
     SnapshotRecord,
     TableEntry,
     TableId,
     VersionObject,
-    checksum,
     encode_master,
-    encode_node,
     encode_pointer,
     encode_registry,
-    node_name,
     rewrite,
-    seal,
     snapshot_to_json,
     version_row,
 )
+from strandline.storage import MemoryStorage
 
 
 @dataclass(slots=True)
@@ -101,8 +98,9 @@ class _StoreBuilder:
         self._block = chain.last.next_block
         self._roots: dict[StateKey, NodeRef | None] = {}
         self._trees: dict[tuple[VersionObject, TableId, CommitNumber], TableEntry] = {}
-        self._nodes: dict[PhysicalPage, Node] = {}
-        self._written = 0
+        self._memory = MemoryStorage()
+        stems = (f"{self._block:x}-{number:x}" for number in count())
+        self._output = ObjectWriter(Objects(self._memory), lambda: next(stems))
         self.result = RebuiltStore()
 
     def build_states(self) -> None:
@@ -113,16 +111,18 @@ class _StoreBuilder:
             root = self._roots[before] if before is not None else None
             headers = self._chain.headers_since(key, after)
             items: dict[int, Item] = {domain: self._entry(key, header) for domain, header in headers.items()}
-            self._roots[key] = rewrite(self._load, root, NO_DOMAIN, items, self._write).root
+            self._roots[key] = rewrite(self._output.load, root, NO_DOMAIN, items, self._write).root
 
     def build_pointers(self) -> None:
         """Build a pointer for each version, PROCESSES, and MASTER."""
         for version in self._versions:
             self.result.pointers[version.object] = encode_pointer(self._pointer(version))
-        versions = ChunkedList().extended([version_row(_name(v), v.object) for v in self._versions], self._chunk)
+        versions = ChunkedList().extended([version_row(_name(v), v.object) for v in self._versions], self._output.chunk)
         identity = self._identity
         self.result.master = encode_master(Master(identity.store, identity.swap, versions))
         self.result.processes = encode_registry(ProcessRegistry(identity.swap, next_block=self._block + 1))
+        self._output.flush()
+        self.result.nodes = self._memory.objects
 
     def _entry(self, key: StateKey, header: TableEntry) -> TableEntry:
         """The header with a root of the new store."""
@@ -166,7 +166,7 @@ class _StoreBuilder:
         if header.record is not None:
             self.result.pages[header.record.name] = header.record
         items: dict[int, Item] = dict(entries)
-        return replace(header, root=rewrite(self._load, root, header.domain, items, self._write).root)
+        return replace(header, root=rewrite(self._output.load, root, header.domain, items, self._write).root)
 
     def _committer(self, version: VersionObject, changed: CommitNumber) -> VersionObject:
         """The version that made a commit in the history of `version`: itself, or one that it was forked from."""
@@ -200,31 +200,15 @@ class _StoreBuilder:
             root=roots[version.current],
             commit_id=identity.swap,
             base=fork_base,
-            snapshots=ChunkedList().extended([snapshot_to_json(s) for s in snapshots], self._chunk),
+            snapshots=ChunkedList().extended([snapshot_to_json(s) for s in snapshots], self._output.chunk),
             forks=tuple(forks),
             log=ChunkedList((*version.log, entry.to_json())),
             store=identity.store,
         )
 
-    def _load(self, ref: NodeRef) -> Node:
-        return self._nodes[ref.name]
-
     def _write(self, node: Node) -> NodeRef:
-        name, data = self._add(encode_node(node))
-        self._nodes[name] = node
         born = max(item.born if isinstance(item, NodeRef) else item.changed for item in node.slots.values())
-        return NodeRef(name, born, len(data), checksum(data), node.level, node.sums())
-
-    def _chunk(self, records: Sequence[Json]) -> Chunk:
-        name, data = self._add(seal("chunk", list(records)))
-        numbers = [record[0] for record in records]
-        return Chunk(name, len(data), checksum(data), len(records), min(numbers), max(numbers))
-
-    def _add(self, data: bytes) -> tuple[PhysicalPage, bytes]:
-        name = node_name(f"{self._block:x}-{self._written:x}")
-        self._written += 1
-        self.result.nodes[name] = data
-        return name, data
+        return self._output.node(node, born)
 
 
 def _chosen(versions: Sequence[VersionFacts], alone: str | None) -> list[VersionFacts]:

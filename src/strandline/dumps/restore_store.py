@@ -35,7 +35,7 @@ from strandline.pages import (
     seal,
     unseal,
 )
-from strandline.storage import LocalStorage, Storage, auditing, is_stored, put_over, seconds_of
+from strandline.storage import LocalStorage, Storage, is_stored, put_over, seconds_of, something_in
 
 BATCH = 256
 _PAGE = re.compile(r"pages/[0-9a-f]+-[0-9a-f]+\.parquet|nodes/[0-9a-f]+-[0-9a-f]+")
@@ -245,8 +245,7 @@ def _refuse_occupied(into: Storage, doing: str) -> None:
             "there is a store already", doing=doing,
             hint="Restore to another place, or restore chosen tables, or a branch, into this store",
         )  # fmt: skip
-    with auditing():
-        other = next(iter(into.list("")), None)
+    other = something_in(into)
     if other is not None:
         raise AlreadyExists(f"something else is there ({other})", doing=doing, hint="Restore to an empty place")
 

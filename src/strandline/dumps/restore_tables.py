@@ -156,7 +156,7 @@ class _DumpedTables:
                 for separator, entry in self._in_order(header):
                     base = self._copy(transaction.write_page, entry.base)
                     overlay = self._copy(transaction.write_page, entry.overlay) if entry.overlay is not None else None
-                    draft = Draft(base, overlay, entry.rows, entry.least, entry.greatest, entry.note)
+                    draft = Draft(base, overlay, entry.rows, entry.least, entry.greatest)
                     transaction.add_page(domain, draft, separator)
                 transaction.change(domain, Expected(0, header.sequence))
 
@@ -172,7 +172,7 @@ class _DumpedTables:
     def bytes_planned(self) -> int:
         """How many bytes the pages take."""
         tables = (self._chain.entries_since(self._key, header.domain, NEVER) for header in self._headers.values())
-        return sum(page.size for entries in tables for entry in entries for page in entry.pages)
+        return sum(entry.size for entries in tables for entry in entries)
 
     def _unsealed(self, kind: str, page: PageRef | None) -> Json:
         if page is None:
@@ -232,7 +232,7 @@ class _DumpedTables:
         return {name: dumped[name] for name in self.names}
 
 
-class UnpublishedStorage:
+class UnpublishedStorage(Storage):
     """A storage where MASTER has another name: others see no store there, and this one sees no restore."""
 
     def __init__(self, inner: Storage) -> None:

@@ -190,13 +190,11 @@ def _table_facts(snapshot: StoreSnapshot, parent: DumpChain | None) -> Iterator[
         held = snapshot.states[version.current]
         for header in snapshot.headers_since(version.current, NEVER).values():
             if header.record is not None and header.domain != CATALOG and holds_table(held, header.domain):
-                rows = header.root.sums.rows if header.root is not None else 0
-                pages = header.root.sums.pages if header.root is not None else 0
-                size = header.root.sums.bytes if header.root is not None else 0
                 record = known.get((version.name, header.name)) if header.record.born <= since else None
                 if record is None:
                     record = snapshot.read_record(header.record)
-                yield TableFacts(version.name, header.name, rows, pages, size, record)
+                sums = header.sums
+                yield TableFacts(version.name, header.name, sums.rows, sums.pages, sums.bytes, record)
 
 
 def synthesize(target: Target, at: RestorePoint = None) -> Dump:

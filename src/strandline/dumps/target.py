@@ -26,12 +26,11 @@ from strandline.dumps.manifest import (
     StateChanges,
     changes_from_json,
     manifest_from_json,
-    manifest_to_json,
     packs_from_json,
 )
 from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, StorageError
 from strandline.pages import Json, PageRef, checksum, seal, unseal
-from strandline.storage import LocalStorage, Storage, checked_name, get_in_passing, put_in_passing, put_over
+from strandline.storage import LocalStorage, Storage, checked_name, put_over
 
 
 class Target:
@@ -120,7 +119,7 @@ class DumpFolder:
         """Store a pack. What an earlier attempt left is replaced: encrypted bytes are never the same twice."""
         path = self.path(name)
         try:
-            put_in_passing(self.storage, path, pages)
+            self.storage.put_in_passing(path, pages)
         except AlreadyExists:
             put_over(self.storage, {path: b"".join(pages)})
 
@@ -129,10 +128,6 @@ class DumpFolder:
         name = manifest_name(attempt)
         body = self._body(name, "manifest", expected)
         return manifest_from_json(body, f"{self.dump}/{name}")
-
-    def encode_manifest(self, manifest: DumpManifest) -> bytes:
-        """The bytes to store for a manifest."""
-        return self.encode(manifest_name(manifest.attempt), "manifest", manifest_to_json(manifest))
 
     def changes(self, part: ManifestPart) -> StateChanges:
         """What a recorded state changed."""
@@ -161,7 +156,7 @@ class DumpFolder:
         """The pages of a pack as they are stored; `Damaged` when it is missing or has another length."""
         doing = f"reading dump {self.dump}"
         try:
-            data = get_in_passing(self.storage, self.path(pack.name))
+            data = self.storage.get_in_passing(self.path(pack.name))
         except NotFound:
             raise Damaged(f"{pack.name} is missing, with {len(pack.pages)} pages", doing=doing, hint=_HINT) from None
         total = sum(self.stored_size(page) for page in pack.pages)

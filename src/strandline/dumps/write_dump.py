@@ -26,9 +26,9 @@ from strandline.dumps.catalog import (
     DumpCatalog,
     DumpEntry,
     DumpOwner,
+    change_catalog,
     create_catalog,
     read_catalog,
-    stored_catalog,
 )
 from strandline.dumps.chain import DumpChain
 from strandline.dumps.manifest import (
@@ -41,6 +41,7 @@ from strandline.dumps.manifest import (
     TableSet,
     VersionFacts,
     changes_to_json,
+    manifest_to_json,
     packs_to_json,
 )
 from strandline.dumps.packs import group_into_packs
@@ -124,7 +125,7 @@ class DumpWriter:
     def __enter__(self) -> DumpWriter:
         with self._job.throttle.turn():
             manifest, self._index = self._encode_index()
-            self._manifest = self.folder.encode_manifest(manifest)
+            self._manifest = self.folder.encode(manifest_name(self._attempt), "manifest", manifest_to_json(manifest))
             needed = sum(pack.bytes for pack in self.packs) + sum(map(len, (*self._index.values(), self._manifest)))
             self._target.refuse_without_room(needed + MARGIN, f"dumping to {self._target.storage.url}")
             attempt = DumpAttempt(len(self._index), len(self.packs))
@@ -141,9 +142,22 @@ class DumpWriter:
                 self.folder.delete(name for name in object_names(self._job.interrupted) if name not in kept)
 
     def complete(self) -> DumpEntry:
-        """Mark the catalog's entry complete."""
+        """Mark the catalog's entry complete, with the manifest's checksum."""
+        announced = self._entry
+        complete = replace(announced, state=COMPLETE, owner=None, manifest=checksum(self._manifest))
+
+        def completed(catalog: DumpCatalog) -> DumpCatalog:
+            present = catalog.find(announced.id)
+            if present == complete:
+                return catalog
+            if present != announced:
+                raise Conflict("another process took this dump over", doing=f"completing dump {announced.id}")
+            _require_parent(catalog, announced)
+            return catalog.with_entry(complete)
+
         with self._job.throttle.turn():
-            return _complete(self._target, self._entry, checksum(self._manifest))
+            change_catalog(self._target.storage, completed)
+        return complete
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -154,10 +168,10 @@ class DumpWriter:
         entry = self._entry
         given_up = replace(entry, owner=None)
         with suppress(StrandlineError):
-            while True:
-                stored = stored_catalog(self._target.storage)
-                if stored.catalog.find(entry.id) != entry or stored.replace_by(stored.catalog.with_entry(given_up)):
-                    return
+            change_catalog(
+                self._target.storage,
+                lambda catalog: catalog.with_entry(given_up) if catalog.find(entry.id) == entry else catalog,
+            )
 
     def _encode_index(self) -> tuple[DumpManifest, dict[str, bytes]]:
         """The manifest, and the parts of the index that it names, encoded, by name."""
@@ -257,31 +271,17 @@ def _announce(target: Target, entry: DumpEntry, job: DumpJob) -> None:
         name = secrets.token_hex(8)
         catalog = create_catalog(target.storage, name, target.fingerprint(name))
     target.check_key(catalog)
-    while True:
-        stored = stored_catalog(target.storage)
-        present = stored.catalog.find(entry.id)
+
+    def announce(catalog: DumpCatalog) -> DumpCatalog:
+        present = catalog.find(entry.id)
         if present == entry:
-            return
+            return catalog
         if present != job.interrupted:
             raise Conflict("another process went on with the interrupted dump", doing=f"dumping {entry.id}")
-        _require_parent(stored.catalog, entry)
-        if stored.replace_by(stored.catalog.announcing(entry, job.earlier)):
-            return
+        _require_parent(catalog, entry)
+        return catalog.announcing(entry, job.earlier)
 
-
-def _complete(target: Target, entry: DumpEntry, manifest: str) -> DumpEntry:
-    """Mark an announced entry complete, with its manifest's checksum."""
-    complete = replace(entry, state=COMPLETE, owner=None, manifest=manifest)
-    while True:
-        stored = stored_catalog(target.storage)
-        present = stored.catalog.find(entry.id)
-        if present == complete:
-            return complete
-        if present != entry:
-            raise Conflict("another process took this dump over", doing=f"completing dump {entry.id}")
-        _require_parent(stored.catalog, entry)
-        if stored.replace_by(stored.catalog.with_entry(complete)):
-            return complete
+    change_catalog(target.storage, announce)
 
 
 def _require_parent(catalog: DumpCatalog, entry: DumpEntry) -> None:

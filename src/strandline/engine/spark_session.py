@@ -103,17 +103,22 @@ def session(master: str | None = None, *, spool: str | None = None) -> SparkSess
     `spool` is the storage that results travel through where workers see no folder of this machine: an object store's
     prefix, such as `s3://bucket/prefix`.
     """
-    with extra("spark", "starting Spark"):
-        import_whole("pyspark.sql")
-        from pyspark.sql import SparkSession
-
-    active = SparkSession.getActiveSession()
+    active: SparkSession | None = _session_class().getActiveSession()
     if active is None:
         logger.info("starting Spark")
         active = start(master or os.environ.get(MASTER_VARIABLE) or "local[*]")
     if spool is not None:
         active.conf.set(SPOOL_SETTING, spool)
     return prepare(active)
+
+
+def _session_class() -> type[SparkSession]:
+    with extra("spark", "starting Spark"):
+        import_whole("pyspark.sql")
+        from pyspark.sql import SparkSession
+
+    session_class: type[SparkSession] = SparkSession
+    return session_class
 
 
 def spark_at_hand() -> bool:
@@ -168,13 +173,10 @@ def _check_that_somebody_listens(master: str) -> None:
 
 
 def _start_connect(master: str) -> SparkSession:
-    with extra("spark", "starting Spark"):
-        import_whole("pyspark.sql")
-        from pyspark.sql import SparkSession
-
+    session_class = _session_class()
     try:
         _check_that_it_answers(master)
-        builder = SparkSession.builder.remote(master)
+        builder = session_class.builder.remote(master)
         for name, value in _runtime_settings().items():
             builder = builder.config(name, value)
         started = builder.getOrCreate()
@@ -203,10 +205,7 @@ def _check_that_it_answers(master: str) -> None:
 
 
 def _start_classic(master: str) -> SparkSession:
-    with extra("spark", "starting Spark"):
-        import_whole("pyspark.sql")
-        from pyspark.sql import SparkSession
-
+    session_class = _session_class()
     find_java(os.environ)
     if "SPARK_REMOTE" in os.environ:
         raise InputError(
@@ -214,7 +213,7 @@ def _start_classic(master: str) -> SparkSession:
             doing="starting Spark",
             hint="Unset SPARK_REMOTE, or use that server with --master",
         )
-    builder = SparkSession.builder.master(_with_retries(master)).appName("strandline")
+    builder = session_class.builder.master(_with_retries(master)).appName("strandline")
     for name, value in {**_launch_settings(master), **_runtime_settings()}.items():
         builder = builder.config(name, value)
     with tempfile.NamedTemporaryFile(mode="w+", prefix="strandline-spark-", suffix=".log") as log:

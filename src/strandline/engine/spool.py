@@ -35,6 +35,7 @@ from strandline.errors import InputError, StrandlineError
 from strandline.storage import (
     Closeable,
     files_below,
+    has_ended,
     interrupts_later,
     is_object_url,
     list_objects,
@@ -64,7 +65,7 @@ def _sweep(root: str, process: int) -> None:
     with suppress(OSError), os.scandir(root) as entries:
         for entry in entries:
             owner = entry.name.removeprefix(_prefix()).partition("-")[0]
-            if entry.name.startswith(_prefix()) and owner.isdecimal() and _has_ended(int(owner)):
+            if entry.name.startswith(_prefix()) and owner.isdecimal() and has_ended(int(owner)):
                 shutil.rmtree(entry.path, ignore_errors=True)
 
 
@@ -75,16 +76,6 @@ def _prefix() -> str:
     with suppress(OSError):
         machine += f" {os.stat('/proc/self/ns/pid').st_ino}"
     return f"strandline-{hashlib.sha256(machine.encode()).hexdigest()[:8]}-"
-
-
-def _has_ended(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return True
-    except (PermissionError, OverflowError):
-        return False
-    return False
 
 
 def _remove(path: str, runs: list[str]) -> None:

@@ -56,6 +56,7 @@ from strandline.pages.format import (
     Node,
     NodeRef,
     Objects,
+    ObjectWriter,
     PageRef,
     Pointer,
     SnapshotRecord,

@@ -36,7 +36,6 @@ from strandline.pages.format import (
     Pointer,
     SnapshotRecord,
     TableEntry,
-    decode_pointer,
     read_master,
 )
 from strandline.pages.ids import PhysicalPage, ProcessId, TableId, VersionObject
@@ -94,10 +93,10 @@ def scan_store(scan: StoreScan) -> None:
         scan.others |= {chunk.name for chunk in scan.master.versions.chunks} | set(scan.master.retired)
         for name in scan.master.all_versions(scan.objects.chunk).values():
             with _noting(scan.incomplete, name):
-                _read_chain(scan, decode_pointer(name, scan.objects.storage.get(name)))
+                _read_chain(scan, scan.objects.pointer(name))
         for name in scan.master.dropping:
             with _noting(scan.incomplete, name), suppress(NotFound):
-                _read_chain(scan, decode_pointer(name, scan.objects.storage.get(name)))
+                _read_chain(scan, scan.objects.pointer(name))
     for chain in scan.chains.values():
         for state in chain.states:
             _walk_tree(scan, state, f"{chain.pointer.name}@{state.commit}")
@@ -106,13 +105,11 @@ def scan_store(scan: StoreScan) -> None:
 def _read_chain(scan: StoreScan, pointer: Pointer) -> None:
     load = scan.objects.chunk
     with _noting(scan.unreadable, pointer.object):
-        for entries in (pointer.snapshots, pointer.freed, pointer.log):
-            scan.others |= {chunk.name for chunk in entries.chunks}
+        scan.others |= {chunk.name for chunk in pointer.chunks}
         if pointer.dropped:
             scan.chains[pointer.object] = _dropped_chain(pointer, load)
             return
-        current = SnapshotRecord(pointer.commit, "", pointer.root, 0.0)
-        states = [*pointer.chain(load), current]
+        states = [*pointer.chain(load), pointer.state]
         scan.chains[pointer.object] = VersionChain(pointer, states, pointer.all_freed(load), pointer.all_log(load))
 
 
@@ -411,10 +408,10 @@ def _marks(storage: Storage) -> tuple[str, ...]:
         objects = Objects(storage)
         master = read_master(objects).master
         names = sorted(master.all_versions(objects.chunk).values())
-        swaps = [decode_pointer(name, storage.get(name)).swap for name in names]
+        swaps = [objects.pointer(name).swap for name in names]
         for name in sorted(master.dropping):
             with suppress(NotFound):  # cleared away as far as the pointer
-                swaps.append(decode_pointer(name, storage.get(name)).swap)
+                swaps.append(objects.pointer(name).swap)
         return master.swap, read_registry(storage).registry.swap, *swaps
     except StrandlineError:
         return ()

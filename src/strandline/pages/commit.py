@@ -25,9 +25,9 @@ from strandline.pages.read_view import ReadView
 from strandline.pages.reclamation import Leftovers, clear_away, clear_failed
 from strandline.pages.snapshots import check_new_name, without_snapshots
 from strandline.pages.state_edit import Draft, StateEdit, TableEdit
-from strandline.pages.swap import SwapAttempt, SwapPlan
+from strandline.pages.swap import SwapAttempt, SwapPlan, change_pointer
 from strandline.pages.transaction import PageChange, Transaction, TransactionResources
-from strandline.storage import completed, is_contended, taking_turn
+from strandline.storage import completed
 
 if TYPE_CHECKING:
     from strandline.pages.version import Version
@@ -130,9 +130,10 @@ class Committer:
 
     def commit_batch(self, batch: Sequence[PendingCommit]) -> None:
         """The recipe. After a lost swap it begins again, on the state that another process has put in place."""
-        storage, batched = self._version.context.storage, _numbers(batch)
+        storage = self._context.storage
+        batched = frozenset(pending.transaction.number for pending in batch)
         while True:
-            with taking_turn(storage) as waited:
+            with storage.turn() as waited:
                 if waited:
                     self._version.refresh()
                 with self._version.attempt() as attempt, batch_locks(self._version.locks, batched) as locks:
@@ -252,7 +253,7 @@ class Committer:
 
     def _reclaim(self, *, swapped: bool) -> None:
         """Delete what this commit and earlier ones replaced, unless that is left to a later batch."""
-        crowded = self.queue.crowded or is_contended(self._context.storage)
+        crowded = self.queue.crowded or self._context.storage.contended
         self._untidied = self._untidied + 1 if crowded else UNTIDIED
         if swapped and self._untidied >= UNTIDIED:
             self._untidied = 0
@@ -296,15 +297,14 @@ class Committer:
     def reserve(self, transaction: Transaction, domain: TableId) -> None:
         """Put a table reservation into the pointer."""
         mine = Reservation(domain, self._context.membership.number, str(transaction.number))
-        while True:
-            with self._version.attempt() as attempt:
-                pointer = attempt.base.pointer
-                if any(other.domain == domain for other in pointer.reservations):
-                    raise Conflict("the table is being loaded by another process", doing="reserving a table")
-                attempt.write(SwapPlan(replace(pointer, reservations=(*pointer.reservations, mine)), "reserve"))
-                if attempt.swap():
-                    break
-        self._version.reclaim()
+
+        def reserve(attempt: SwapAttempt) -> None:
+            pointer = attempt.base.pointer
+            if any(other.domain == domain for other in pointer.reservations):
+                raise Conflict("the table is being loaded by another process", doing="reserving a table")
+            attempt.write(SwapPlan(replace(pointer, reservations=(*pointer.reservations, mine)), "reserve"))
+
+        change_pointer(self._version, reserve)
 
     def _refuse_reserved(self, transaction: Transaction, pointer: Pointer) -> None:
         touched = set(transaction.touched())
@@ -361,10 +361,6 @@ def _leader_stopped(pending: PendingCommit) -> StrandlineError:
         doing="committing",
         hint="Nothing was changed; try the transaction again",
     )
-
-
-def _numbers(batch: Sequence[PendingCommit]) -> frozenset[TransactionId]:
-    return frozenset(pending.transaction.number for pending in batch)
 
 
 def _resolve(pending: PendingCommit, domain: TableId) -> TableId:

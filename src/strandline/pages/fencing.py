@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from strandline.pages.forks import MasterAttempt, clear_dropped, tidy_forks
+from strandline.pages.forks import change_master, clear_dropped, tidy_forks
 from strandline.pages.format import (
     LoadNode,
     NodeRef,
@@ -20,14 +20,13 @@ from strandline.pages.format import (
     Pointer,
     SnapshotRecord,
     TableEntry,
-    decode_pointer,
     item_pages,
     read_master,
 )
 from strandline.pages.ids import CommitNumber, PhysicalPage, ProcessId, TableId, VersionObject
 from strandline.pages.process_registry import ProcessRecord, change_registry, read_registry
 from strandline.pages.reclamation import sweep_block
-from strandline.pages.swap import SwapPlan
+from strandline.pages.swap import SwapAttempt, SwapPlan, change_pointer
 
 if TYPE_CHECKING:
     from strandline.pages.store import PageStore
@@ -37,10 +36,7 @@ if TYPE_CHECKING:
 def fence_process(store: PageStore, number: ProcessId) -> int:
     """Fence a process, clear away, take it off the registry; how many names were tried."""
     context = store.context
-    while True:
-        with MasterAttempt(context) as attempt:
-            if attempt.swap(replace(attempt.base, fenced=attempt.base.fenced | {number})):
-                break
+    change_master(context, lambda master, _: replace(master, fenced=master.fenced | {number}))
     _fence(store, number)
     for name in read_master(context.objects).master.dropping:
         clear_dropped(store, name, number)
@@ -58,7 +54,7 @@ def _fence(store: PageStore, number: ProcessId) -> None:
     objects = store.context.objects
     versions, fenced = _versions(objects), read_master(objects).master.fenced
     for name in versions:
-        if _pointer(objects, name).dropped:
+        if objects.pointer(name).dropped:
             clear_dropped(store, name, number)
             continue
         version = store.open(name)
@@ -67,17 +63,14 @@ def _fence(store: PageStore, number: ProcessId) -> None:
 
 
 def _fence_pointer(version: Version, number: ProcessId, fenced: frozenset[ProcessId]) -> None:
-    while True:
-        with version.attempt() as attempt:
-            pointer = attempt.base.pointer
-            kept = tuple(one for one in pointer.reservations if one.process != number)
-            if fenced <= pointer.fenced and kept == pointer.reservations:
-                return
+    def fence(attempt: SwapAttempt) -> None:
+        pointer = attempt.base.pointer
+        kept = tuple(one for one in pointer.reservations if one.process != number)
+        if not fenced <= pointer.fenced or kept != pointer.reservations:
             after = replace(pointer, fenced=pointer.fenced | fenced, reservations=kept)
             attempt.write(SwapPlan(after, "fence", f"process {number}"))
-            if attempt.swap():
-                break
-    version.reclaim()
+
+    change_pointer(version, fence)
 
 
 def reachable(objects: Objects, record: ProcessRecord) -> set[PhysicalPage]:
@@ -96,17 +89,15 @@ def reachable(objects: Objects, record: ProcessRecord) -> set[PhysicalPage]:
             (block.since.get(name, record.opened[name]) for block in record.blocks),
             default=record.opened[name],
         )
-        names |= _names_in(objects, _pointer(objects, name), since)
+        names |= _names_in(objects, objects.pointer(name), since)
     return names
 
 
 def _names_in(objects: Objects, pointer: Pointer, since: CommitNumber) -> set[PhysicalPage]:
     names = {one.name for one in pointer.all_freed(objects.chunk)}
-    for entries in (pointer.freed, pointer.log, pointer.snapshots):
-        names |= {chunk.name for chunk in entries.chunks}
+    names |= {chunk.name for chunk in pointer.chunks}
     seen: set[tuple[PhysicalPage, frozenset[TableId] | None]] = set()
-    current = SnapshotRecord(pointer.commit, "", pointer.root, 0.0)
-    for state in (*pointer.chain(objects.chunk), current):
+    for state in (*pointer.chain(objects.chunk), pointer.state):
         names.update(_tree_names(_Walk(objects.node, state, since, seen), state.root))
     return names
 
@@ -138,7 +129,3 @@ def _tree_names(walk: _Walk, root: NodeRef | None) -> Iterator[PhysicalPage]:
 
 def _versions(objects: Objects) -> set[VersionObject]:
     return set(read_master(objects).master.all_versions(objects.chunk).values())
-
-
-def _pointer(objects: Objects, name: VersionObject) -> Pointer:
-    return decode_pointer(name, objects.storage.get(name))

@@ -8,6 +8,7 @@ only clears away, and any process can do it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -25,8 +26,8 @@ from strandline.pages.format import (
     Pointer,
     SnapshotRecord,
     chunk_names,
-    decode_pointer,
     encode_pointer,
+    implicit,
     replace_master,
     version_name,
     with_version,
@@ -36,7 +37,7 @@ from strandline.pages.ids import CommitNumber, PhysicalPage, ProcessId, VersionO
 from strandline.pages.process_registry import read_registry
 from strandline.pages.reclamation import Neighbours, freed_for_good
 from strandline.pages.snapshots import PageSnapshot, freed_without, unfreed
-from strandline.pages.swap import SwapPlan
+from strandline.pages.swap import SwapAttempt, SwapPlan, change_pointer
 from strandline.storage import Token
 
 if TYPE_CHECKING:
@@ -45,14 +46,8 @@ if TYPE_CHECKING:
 
 
 class MasterAttempt:
-    """One attempt to replace MASTER. A context manager, used in a loop like `SwapAttempt`:
-
-        while True:
-            with MasterAttempt(context) as attempt:
-                if attempt.swap(...):       an edited attempt.base; false: another process was first
-                    break
-
-    Unless the new master may stand, the extension pages that were written for it are deleted at the end.
+    """One attempt to replace MASTER. A context manager: unless the new master may stand, the extension pages that were
+    written for it are deleted at the end.
     """
 
     def __init__(self, context: Context) -> None:
@@ -72,7 +67,7 @@ class MasterAttempt:
             self._context.abandon(self.output)
 
     def swap(self, edited: Master) -> bool:
-        """Replace MASTER; true also when nothing was edited."""
+        """Replace MASTER; true also when nothing was edited, false when another process was first."""
         if edited is self.base:
             return True
         for name in self.output.names - chunk_names(edited):
@@ -84,6 +79,16 @@ class MasterAttempt:
         if self._may_stand:
             self._context.membership.settled(self.output.taken)
         return self._may_stand
+
+
+def change_master(context: Context, edit: Callable[[Master, ObjectWriter], Master]) -> None:
+    """Replace MASTER by what `edit` makes of it, again when another process was first. What it gives back as it was
+    is not replaced.
+    """
+    while True:
+        with MasterAttempt(context) as attempt:
+            if attempt.swap(edit(attempt.base, attempt.output)):
+                return
 
 
 def fork(parent: Version, name: str, of: PageSnapshot | None = None) -> VersionObject:
@@ -153,19 +158,16 @@ def enter_version(parent: Version, made: Fork, new: Pointer, token: Token) -> No
 def hold_fork(parent: Version, child: VersionObject, name: str, of: PageSnapshot | None) -> Fork:
     """The parent holds the state that a child is going to stand on."""
     parent.refresh()
-    while True:
-        with parent.attempt() as attempt:
-            base = attempt.base
-            state = of.view.state if of is not None else base.view.state
-            made = Fork(state.commit, child, name, state.root, parent.context.membership.number, state.commit_id)
-            record = SnapshotRecord(made.commit, name, made.root, 0.0)
-            freed = unfreed(base.pointer, record, attempt.output)
-            pointer = replace(base.pointer, forks=(*base.pointer.forks, made), freed=freed)
-            attempt.write(SwapPlan(pointer, "fork", name))
-            if attempt.swap():
-                break
-    parent.reclaim()
-    return made
+
+    def hold(attempt: SwapAttempt) -> Fork:
+        pointer = attempt.base.pointer
+        state = of.view.state if of is not None else attempt.base.view.state
+        made = Fork(state.commit, child, name, state.root, parent.context.membership.number, state.commit_id)
+        freed = unfreed(pointer, implicit(made, name), attempt.output)
+        attempt.write(SwapPlan(replace(pointer, forks=(*pointer.forks, made), freed=freed), "fork", name))
+        return made
+
+    return change_pointer(parent, hold)
 
 
 def refuse_forking_point(parent: Version, of: PageSnapshot, doing: str) -> None:
@@ -203,34 +205,29 @@ def child_pointer(context: Context, parent: Pointer, made: Fork) -> Pointer:
 
 def _adopt_fork(parent: Version, child: VersionObject) -> None:
     """The child is in MASTER: the fork is no longer its maker's affair."""
-    while True:
-        with parent.attempt() as attempt:
-            pointer = attempt.base.pointer
-            forks = tuple(replace(one, maker=None) if one.child == child else one for one in pointer.forks)
-            if forks == pointer.forks:
-                return
+
+    def adopt(attempt: SwapAttempt) -> None:
+        pointer = attempt.base.pointer
+        forks = tuple(replace(one, maker=None) if one.child == child else one for one in pointer.forks)
+        if forks != pointer.forks:
             attempt.write(SwapPlan(replace(pointer, forks=forks), "forked"))
-            if attempt.swap():
-                break
-    parent.reclaim()
+
+    change_pointer(parent, adopt)
 
 
 def release_fork(parent: Version, child: VersionObject) -> None:
     """Drop the implicit snapshot that a child stood on; no error when it is gone already."""
     parent.refresh()  # another process may have made the child, after this one last read the parent's pointer
-    while True:
-        with parent.attempt() as attempt:
-            pointer = attempt.base.pointer
-            forks = tuple(one for one in pointer.forks if one.child != child)
-            gone = [one for one in pointer.forks if one.child == child]
-            if not gone:
-                return
-            record = SnapshotRecord(gone[0].commit, gone[0].name, gone[0].root, 0.0)
-            freed = freed_without(replace(pointer, forks=forks), record, attempt.output)
-            attempt.write(SwapPlan(replace(pointer, forks=forks), "unfork", gone[0].name, freed=freed))
-            if attempt.swap():
-                break
-    parent.reclaim()
+
+    def release(attempt: SwapAttempt) -> None:
+        pointer = attempt.base.pointer
+        gone = next((one for one in pointer.forks if one.child == child), None)
+        if gone is not None:
+            shorter = replace(pointer, forks=tuple(one for one in pointer.forks if one.child != child))
+            freed = freed_without(shorter, implicit(gone, gone.name), attempt.output)
+            attempt.write(SwapPlan(shorter, "unfork", gone.name, freed=freed))
+
+    change_pointer(parent, release)
 
 
 def tidy_forks(parent: Version, versions: set[VersionObject], maker: ProcessId) -> None:
@@ -254,36 +251,32 @@ def rename_version(version: Version, name: str) -> None:
         raise InputError("it is the version that everything stems from", doing=doing)
     _rename_pointer(version, name)
     _rename_fork(version.store.open(base.parent), version.object, name)
-    while True:
-        with MasterAttempt(version.context) as attempt:
-            versions = attempt.base.all_versions(version.context.objects.chunk)
-            if versions.get(name) == version.object:
-                break
-            if name in versions:
-                raise AlreadyExists(f"there is a version {name} already", doing=doing)
-            shorter = without_version(attempt.base, version.object, attempt.output)
-            if attempt.swap(with_version(shorter, name, version.object, attempt.output)):
-                break
+
+    def rename(master: Master, output: ObjectWriter) -> Master:
+        versions = master.all_versions(output.load_chunk)
+        if versions.get(name) == version.object:
+            return master
+        if name in versions:
+            raise AlreadyExists(f"there is a version {name} already", doing=doing)
+        return with_version(without_version(master, version.object, output), name, version.object, output)
+
+    change_master(version.context, rename)
 
 
 def _rename_pointer(version: Version, name: str) -> None:
-    while True:
-        with version.attempt() as attempt:
-            attempt.write(SwapPlan(replace(attempt.base.pointer, name=name), "rename", name))
-            if attempt.swap():
-                break
-    version.reclaim()
+    def rename(attempt: SwapAttempt) -> None:
+        attempt.write(SwapPlan(replace(attempt.base.pointer, name=name), "rename", name))
+
+    change_pointer(version, rename)
 
 
 def _rename_fork(parent: Version, child: VersionObject, name: str) -> None:
-    while True:
-        with parent.attempt() as attempt:
-            pointer = attempt.base.pointer
-            forks = tuple(replace(one, name=name) if one.child == child else one for one in pointer.forks)
-            attempt.write(SwapPlan(replace(pointer, forks=forks), "rename", name))
-            if attempt.swap():
-                break
-    parent.reclaim()
+    def rename(attempt: SwapAttempt) -> None:
+        pointer = attempt.base.pointer
+        forks = tuple(replace(one, name=name) if one.child == child else one for one in pointer.forks)
+        attempt.write(SwapPlan(replace(pointer, forks=forks), "rename", name))
+
+    change_pointer(parent, rename)
 
 
 def drop_version(version: Version) -> None:
@@ -297,12 +290,7 @@ def drop_version(version: Version) -> None:
     users = [str(record) for record in others if version.object in record.floors]
     if users:
         raise InUse(f"it is open in {', '.join(users)}", doing=doing, hint="Close the store there first")
-    while True:
-        with version.attempt() as attempt:
-            attempt.write(_dropped(attempt.base.pointer, attempt.output, doing))
-            if attempt.swap():
-                break
-    version.reclaim()
+    change_pointer(version, lambda attempt: attempt.write(_dropped(attempt.base.pointer, attempt.output, doing)))
 
 
 def _dropped(pointer: Pointer, output: ObjectWriter, doing: str) -> SwapPlan:
@@ -326,7 +314,7 @@ def _dropped(pointer: Pointer, output: ObjectWriter, doing: str) -> SwapPlan:
 def is_dropped(context: Context, name: VersionObject) -> bool:
     """Whether a version that was there has been dropped, as storage has it."""
     try:
-        return decode_pointer(name, context.storage.get(name)).dropped
+        return context.objects.pointer(name).dropped
     except NotFound:
         return True
 
@@ -337,15 +325,12 @@ def clear_dropped(store: PageStore, name: VersionObject, dead: ProcessId | None 
     While a living process reads it, it only waits in MASTER's list.
     """
     context = store.context
-    while True:
-        with MasterAttempt(context) as attempt:
-            if attempt.swap(_dropping(attempt.base, name, attempt.output)):
-                break
+    change_master(context, lambda master, output: _dropping(master, name, output))
     registry = read_registry(context.storage).registry
     if any(name in record.floors for number, record in registry.processes.items() if number != dead):
         return
     try:
-        pointer = decode_pointer(name, context.storage.get(name))
+        pointer = context.objects.pointer(name)
     except NotFound:
         pointer = None
     if pointer is not None and pointer.base is not None:
@@ -354,18 +339,11 @@ def clear_dropped(store: PageStore, name: VersionObject, dead: ProcessId | None 
                 context.objects.delete(freed.name)
         release_fork(store.open(pointer.base.parent), name)
         # A swap of whatever object makes the deletes durable; only then the list of them may go.
-        while True:
-            with MasterAttempt(context) as attempt:
-                if attempt.swap(replace(attempt.base)):
-                    break
-        for entries in (pointer.freed, pointer.log, pointer.snapshots):
-            for chunk in entries.chunks:
-                context.objects.delete(chunk.name)
+        change_master(context, lambda master, _: replace(master))
+        for chunk in pointer.chunks:
+            context.objects.delete(chunk.name)
         context.storage.delete(name)
-    while True:
-        with MasterAttempt(context) as attempt:
-            if attempt.swap(_cleared(attempt.base, name)):
-                break
+    change_master(context, lambda master, _: _cleared(master, name))
 
 
 def _dropping(master: Master, name: VersionObject, output: ObjectWriter) -> Master:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from strandline.storage import JsonRow
+from strandline.storage import JsonRow, has_ended
 
 Number = TypeVar("Number", bound=int)
 
@@ -40,12 +40,8 @@ class ProcessIdentity(JsonRow):
         """Whether it is proved that the process has ended; `own` is the process that asks."""
         if own is None or own.place != self.place:
             return False
-        try:
-            os.kill(self.number, 0)
-        except ProcessLookupError:
+        if has_ended(self.number):
             return True
-        except OSError:
-            pass  # another user's, but it is there
         # What can't be read proves nothing. One that is there may be another, which got the same number.
         return _start(self.number) not in (None, self.started)
 

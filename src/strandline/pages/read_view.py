@@ -56,14 +56,11 @@ class ReadView:
 
     def __init__(self, state: State, objects: Objects) -> None:
         self.state = state
+        self.commit = state.commit
+        """The commit whose effects are the newest that this view shows."""
         self.objects = objects
         self._domains: dict[TableId, TableEntry | None] = {}
         self._named: dict[str, TableId | None] = {}
-
-    @property
-    def commit(self) -> CommitNumber:
-        """The commit whose effects are the newest that this view shows."""
-        return self.state.commit
 
     def domains(self) -> Iterator[TableEntry]:
         """The domains of this state, the catalog itself left out, by number."""

@@ -37,7 +37,7 @@ from strandline.pages.format import (
 )
 from strandline.pages.ids import CATALOG, NEVER, NO_DOMAIN, CommitNumber, PhysicalPage, TableId
 from strandline.pages.process_registry import NameBlock
-from strandline.pages.swap import SwapPlan
+from strandline.pages.swap import SwapAttempt, SwapPlan, change_pointer
 from strandline.pages.transaction import TransactionResources
 from strandline.storage import is_stored
 
@@ -202,13 +202,11 @@ def clear_away(version: Version, ended: TransactionResources, named: frozenset[P
 
 def _unreserve(version: Version, ended: TransactionResources) -> None:
     own = (version.context.membership.number, str(ended.number))
-    while True:
-        with version.attempt() as attempt:
-            pointer = attempt.base.pointer
-            kept = tuple(one for one in pointer.reservations if (one.process, one.id) != own)
-            if kept == pointer.reservations:
-                return
+
+    def unreserve(attempt: SwapAttempt) -> None:
+        pointer = attempt.base.pointer
+        kept = tuple(one for one in pointer.reservations if (one.process, one.id) != own)
+        if kept != pointer.reservations:
             attempt.write(SwapPlan(replace(pointer, reservations=kept), "unreserve"))
-            if attempt.swap():
-                break
-    version.reclaim()
+
+    change_pointer(version, unreserve)

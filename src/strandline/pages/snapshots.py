@@ -17,7 +17,7 @@ from strandline.pages.ids import CommitNumber, TableId, is_own_name
 from strandline.pages.process_registry import ProcessRegistry, read_registry, seen_by
 from strandline.pages.read_view import ReadView, State
 from strandline.pages.reclamation import freed_by_drop
-from strandline.pages.swap import SwapPlan
+from strandline.pages.swap import SwapAttempt, SwapPlan, change_pointer
 from strandline.storage import Closeable, seconds_of
 
 if TYPE_CHECKING:
@@ -139,22 +139,20 @@ def name_snapshot(
     if of is not None and not of.belongs_to(version):
         raise InputError("a snapshot needs an open state of its version", doing=f"naming the snapshot {name!r}")
     version.refresh()
-    while True:
-        with version.attempt() as attempt:
-            pointer, output = attempt.base.pointer, attempt.output
-            check_new_name(pointer, name, output)
-            state = of.view.state if of is not None else attempt.base.view.state
-            chosen = state.domains if domains is None else frozenset(domains)
-            _refuse_foreign_domains(state, chosen)
-            taken = version.context.environment.now()
-            made = SnapshotRecord(state.commit, name, state.root, taken, chosen, state.commit_id)
-            snapshots = pointer.snapshots.extended([snapshot_to_json(made)], output.chunk)
-            freed = unfreed(pointer, made, output)
-            attempt.write(SwapPlan(replace(pointer, snapshots=snapshots, freed=freed), "snapshot", name))
-            if attempt.swap():
-                break
-    version.reclaim()
-    return made
+
+    def name_state(attempt: SwapAttempt) -> SnapshotRecord:
+        pointer, output = attempt.base.pointer, attempt.output
+        check_new_name(pointer, name, output)
+        state = of.view.state if of is not None else attempt.base.view.state
+        chosen = state.domains if domains is None else frozenset(domains)
+        _refuse_foreign_domains(state, chosen)
+        made = SnapshotRecord(state.commit, name, state.root, version.now(), chosen, state.commit_id)
+        snapshots = pointer.snapshots.extended([snapshot_to_json(made)], output.chunk)
+        freed = unfreed(pointer, made, output)
+        attempt.write(SwapPlan(replace(pointer, snapshots=snapshots, freed=freed), "snapshot", name))
+        return made
+
+    return change_pointer(version, name_state)
 
 
 def check_new_name(pointer: Pointer, name: str, output: ObjectWriter) -> None:
@@ -170,15 +168,14 @@ def drop_snapshot(version: Version, name: str, visits: Visits | None = None) -> 
     """Drop a permanent snapshot; how many objects that freed."""
     registry = version.store.living()
     version.refresh()
-    while True:
-        with version.attempt() as attempt:
-            record = _droppable(version, registry, attempt.base.pointer, name)
-            pointer, freed = _without(attempt.base.pointer, record, attempt.output, visits)
-            attempt.write(SwapPlan(pointer, "drop", name, freed=freed))
-            if attempt.swap():
-                break
-    version.reclaim()
-    return len(freed)
+
+    def drop(attempt: SwapAttempt) -> int:
+        record = _droppable(version, registry, attempt.base.pointer, name)
+        pointer, freed = _without(attempt.base.pointer, record, attempt.output, visits)
+        attempt.write(SwapPlan(pointer, "drop", name, freed=freed))
+        return len(freed)
+
+    return change_pointer(version, drop)
 
 
 def without_snapshots(
@@ -228,8 +225,7 @@ def freed_without(
 ) -> list[Freed]:
     """What a permanent state held alone, `pointer` being already without it."""
     load = output.load if visits is None else visits.counting(output.load)
-    current = SnapshotRecord(pointer.commit, "", pointer.root, 0.0)
-    return freed_by_drop(load, dropped, pointer.chain(output.load_chunk), current)
+    return freed_by_drop(load, dropped, pointer.chain(output.load_chunk), pointer.state)
 
 
 def unfreed(pointer: Pointer, made: SnapshotRecord, output: ObjectWriter) -> ChunkedList:

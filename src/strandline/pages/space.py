@@ -15,10 +15,9 @@ from strandline.pages.format import (
     LoadNode,
     NodeRef,
     Objects,
-    Pointer,
     SnapshotRecord,
     TableEntry,
-    decode_pointer,
+    implicit,
     item_pages,
     items,
     read_master,
@@ -94,21 +93,15 @@ def _grouped(holder: Holder, by: Collection[Part]) -> Holder:
 
 def _states(objects: Objects) -> Iterator[tuple[Holder, PageSizes]]:
     load = objects.chunk
-    for pointer in _pointers(objects):
+    versions = read_master(objects).master.all_versions(load)
+    for _, object_name in sorted(versions.items()):
+        pointer = objects.pointer(object_name)
         named = [(one, Holder(pointer.name, snapshot=one.name)) for one in pointer.all_snapshots(load)]
-        forks = [
-            (SnapshotRecord(one.commit, "", one.root, 0.0), Holder(pointer.name, fork=one.name))
-            for one in pointer.forks
-        ]
-        current = (SnapshotRecord(pointer.commit, "", pointer.root, 0.0), Holder(pointer.name))
+        forks = [(implicit(one, ""), Holder(pointer.name, fork=one.name)) for one in pointer.forks]
+        current = (pointer.state, Holder(pointer.name))
         for state, holder in (*sorted((*named, *forks), key=lambda one: one[0].commit), current):
             for table, sizes in _sizes(objects.node, state):
                 yield Holder(holder.version, holder.snapshot, holder.fork, table), sizes
-
-
-def _pointers(objects: Objects) -> list[Pointer]:
-    names = read_master(objects).master.all_versions(objects.chunk)
-    return [decode_pointer(name, objects.storage.get(name)) for _, name in sorted(names.items())]
 
 
 def _sizes(load: LoadNode, state: SnapshotRecord) -> Iterator[tuple[str, PageSizes]]:

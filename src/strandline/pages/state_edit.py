@@ -18,7 +18,6 @@ from strandline.pages.format import (
     Freed,
     FreeList,
     Item,
-    Json,
     Leafage,
     Node,
     NodeRef,
@@ -63,7 +62,6 @@ class Draft:
     rows: int = 0
     least: bytes | None = None
     greatest: bytes | None = None
-    note: Json = None
 
 
 @dataclass(slots=True)
@@ -112,23 +110,18 @@ class TableEdit:
     def __init__(self, state: StateEdit, before: TableEntry) -> None:
         self._state = state
         self.before = before
+        self.domain = before.domain
+        """The number of this domain, final."""
+        self.commit = state.commit
+        """The number of the commit being built."""
         self._pending: dict[LogicalPage, Entry] = {}
         self._leafage: dict[LogicalPage, Leafage | None] = {}
-        self._free: FreeList | None = None
+        self.free_list: FreeList | None = None
+        """This edit's own copy of the free list, when it was needed."""
         self._entry = before
         self._next_page = before.next_page
         self.dropped = False
         self.splits: list[tuple[LogicalPage, LogicalPage]] = []
-
-    @property
-    def domain(self) -> TableId:
-        """The number of this domain, final."""
-        return self.before.domain
-
-    @property
-    def commit(self) -> CommitNumber:
-        """The number of the commit being built."""
-        return self._state.commit
 
     @property
     def name(self) -> str:
@@ -222,8 +215,8 @@ class TableEdit:
     def put(self, number: LogicalPage, draft: Draft) -> None:
         """Replace what a logical page holds."""
         self._pending[number] = Entry(
-            number, self.commit, self._born(draft.base), self._born(draft.overlay), draft.rows,
-            draft.least, draft.greatest, False, draft.note,
+            number, self.commit, self._born(draft.base), self._born(draft.overlay), draft.rows, draft.least,
+            draft.greatest,
         )  # fmt: skip
 
     def remove(self, number: LogicalPage) -> None:
@@ -276,11 +269,6 @@ class TableEdit:
         """Set the name; the catalog's directory is `StateEdit`'s affair."""
         self._entry = replace(self._entry, name=name)
 
-    @property
-    def free_list(self) -> FreeList | None:
-        """This edit's own copy of the free list, when it was needed."""
-        return self._free
-
     def _finish_tree(self, outcome: EditOutcome) -> NodeRef | None:
         changes: dict[int, Item] = {}
         for number, entry in self._pending.items():
@@ -293,12 +281,12 @@ class TableEdit:
             if old is not None:
                 self._free_pages(outcome, old, entry)
             outcome.named.update(page.name for page in entry.pages)
-        rewritten = rewrite(self._load, self.before.root, self.domain, changes, lambda node: self._state.write(node))
+        rewritten = rewrite(self._state.output.load, self.before.root, self.domain, changes, self._state.write)
         outcome.freed += [self._state.freed(ref, self.domain) for ref in rewritten.replaced]
         return rewritten.root
 
     def _finish_dropped(self, outcome: EditOutcome) -> TableEntry:
-        for ref in only_in(self._load, self.before.root, None, UNBORN):
+        for ref in only_in(self._state.output.load, self.before.root, None, UNBORN):
             outcome.freed.append(self._state.freed(ref, self.domain))
         self._free_pages(outcome, self.before, None)
         return TableEntry(self.domain, self.commit, "", None, None)
@@ -313,10 +301,7 @@ class TableEdit:
         return PageRef(page.name, self.commit, page.size, page.checksum, page.rows)
 
     def _old(self, number: LogicalPage) -> Entry | None:
-        return page_entry(find(self._load, self.before.root, number))
-
-    def _load(self, ref: NodeRef) -> Node:
-        return self._state.output.load(ref)
+        return page_entry(find(self._state.output.load, self.before.root, number))
 
     def _new_number(self) -> LogicalPage:
         number = self._free_list().get()
@@ -327,9 +312,9 @@ class TableEdit:
         return LogicalPage(number)
 
     def _free_list(self) -> FreeList:
-        if self._free is None:
-            self._free = self._state.free_lists.copy(self.before)
-        return self._free
+        if self.free_list is None:
+            self.free_list = self._state.free_lists.copy(self.before)
+        return self.free_list
 
     def get_leafage(self, number: LogicalPage) -> Leafage | None:
         if number not in self._leafage:

@@ -18,7 +18,6 @@ from strandline.pages.format import (
     Master,
     Objects,
     Pointer,
-    decode_pointer,
     encode_master,
     encode_pointer,
     read_master,
@@ -47,7 +46,7 @@ from strandline.pages.process_registry import (
 from strandline.pages.snapshots import PageSnapshot
 from strandline.pages.temporary_version import TemporaryVersion
 from strandline.pages.version import Version
-from strandline.storage import Closeable, Mutex, Storage, Wakeup, put_new
+from strandline.storage import Closeable, Mutex, Storage, Wakeup, is_stored, put_new
 
 MAIN = "main"
 BEATS = 6
@@ -270,7 +269,7 @@ class PageStore(Closeable):
         """The version whose pointer has that storage name; the same handle each time."""
         with self._mutex.held():
             if name not in self._versions:
-                if decode_pointer(name, self.context.storage.get(name)).dropped:
+                if self.context.objects.pointer(name).dropped:
                     clear_dropped(self, name)
                     raise NotFound("the version was dropped", doing="opening a version")
                 self._versions[name] = Version(self, self.context, name)
@@ -333,12 +332,18 @@ def create_store(
 ) -> PageStore:
     """A new, empty store with the version `main`. `AlreadyExists` when there is one."""
     environment = environment or Environment()
-    _refuse_half_restored(storage)
+    if is_stored(storage, RESTORING):
+        raise AlreadyExists(
+            f"a restore to {storage.url} was begun and is not finished",
+            doing="creating a store",
+            hint="Finish it by the same call, or create the store in another place",
+        )
     try:
         # Of two creators one makes PROCESSES, both join, and one makes MASTER.
         storage.compare_and_swap(PROCESSES, None, encode_registry(ProcessRegistry(environment.new_id())))
     except SwapLost:
-        _refuse_store(storage)
+        if is_stored(storage, MASTER):
+            raise _exists(storage) from None
     context = _context(storage, installer, validator, environment, derivers)
     main = version_name(context.membership.stem())
     context.store = swap = environment.new_id()
@@ -392,26 +397,6 @@ def _context(
         validator=validator,
         derivers=derivers,
     )
-
-
-def _refuse_half_restored(storage: Storage) -> None:
-    try:
-        storage.get(RESTORING)
-    except NotFound:
-        return
-    raise AlreadyExists(
-        f"a restore to {storage.url} was begun and is not finished",
-        doing="creating a store",
-        hint="Finish it by the same call, or create the store in another place",
-    )
-
-
-def _refuse_store(storage: Storage) -> None:
-    try:
-        storage.get(MASTER)
-    except NotFound:
-        return
-    raise _exists(storage)
 
 
 def _exists(storage: Storage) -> AlreadyExists:

@@ -1,14 +1,6 @@
 """Replacing the pointer of a version: the only way in which a store changes (invariant 3).
 
-Committing, naming and dropping a snapshot, forking and fencing are all written like this:
-
-    while True:
-        with version.attempt() as attempt:
-            ...                             from attempt.base, with new objects in attempt.output
-            attempt.write(SwapPlan(...))    everything that the new pointer names is durable
-            if attempt.swap():              false: another process was first, and its state is the new base
-                break
-    version.reclaim()
+Naming and dropping a snapshot, forking and fencing all go through `change_pointer`; committing has a recipe of its own.
 
 A failed swap is not proof of anything. The pointer's log names every swap: looking back through it from the newest
 pointer to the one that a swap started from tells whether that swap is in between. A request that was never answered
@@ -21,10 +13,10 @@ taken off the list by a later swap. A process that stops in between leaves a lis
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from strandline.errors import StorageError, StoreError, StrandlineError, SwapLost, Unanswered
 from strandline.pages.context import Context
@@ -45,10 +37,12 @@ from strandline.pages.ids import EXTENSION, CommitNumber, PhysicalPage, TableId
 from strandline.pages.locks import Resource
 from strandline.pages.process_registry import Readers, seen_by
 from strandline.pages.read_view import ReadView
-from strandline.storage import Token, is_unswapped, swap_after
+from strandline.storage import Token
 
 if TYPE_CHECKING:
     from strandline.pages.version import Version
+
+Edited = TypeVar("Edited")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +89,23 @@ def swap_attempt(version: Version) -> Iterator[SwapAttempt]:
                 version.doubtful = True
 
 
+def change_pointer(version: Version, edit: Callable[[SwapAttempt], Edited]) -> Edited:
+    """Replace a pointer by what `edit` writes, from `attempt.base` and with new objects in `attempt.output`.
+
+    It is called again when another process was first, whose state is the new base. One that writes nothing finds that
+    nothing is to be changed. Gives what it has returned last.
+    """
+    while True:
+        with version.attempt() as attempt:
+            edited = edit(attempt)
+            if not attempt.written:
+                return edited
+            if attempt.swap():
+                break
+    version.reclaim()
+    return edited
+
+
 class SwapAttempt:
     """One attempt to replace a version's pointer, by one thread at a time."""
 
@@ -104,6 +115,8 @@ class SwapAttempt:
         self.base = version.current
         self.output = self._context.output()
         self.output.swap = self._context.environment.new_id()
+        self.written = False
+        """Whether there is something to be put in place."""
         self.may_stand = False
         """Whether the new pointer may be in place: then nothing that it names may be deleted, whatever was raised."""
 
@@ -112,6 +125,7 @@ class SwapAttempt:
         self._plan = plan
         self._new = self._version.ledger.enter(self.base.pointer, plan, self.output)
         self.output.flush(by_swap=True)
+        self.written = True
 
     def swap(self) -> bool:
         """Replace the pointer by what was written, and make it current in this process.
@@ -130,7 +144,7 @@ class SwapAttempt:
                 self._version.absorb(newest)
                 return False
         except BaseException:
-            if is_unswapped(self._context.storage, self._version.object, self.base.token):
+            if self._context.storage.is_unswapped(self._version.object, self.base.token):
                 self.may_stand = False
             raise
         self._version.advance(self._plan, self._new, newest)
@@ -141,8 +155,8 @@ class SwapAttempt:
         data = encode_pointer(self._new)
         view = self._version.view_of(self._new)
         self.may_stand = True
-        storage, put = self._context.storage, self.output.unflushed
-        token = swap_after(storage, put, self._version.object, self.base.token, data)
+        put, place = self.output.unflushed, self._version.object
+        token = self._context.storage.swap_after(put, place, self.base.token, data)
         return Current(self._new, token, view)
 
     def _find_out(self, error: StorageError) -> tuple[Current, bool]:
@@ -245,7 +259,8 @@ class PointerLedger:
         forgotten = log.chunks[: max(0, len(log.chunks) - LOG_CHUNKS)]
         kept = tuple(chunk for chunk in new.freed.chunks if chunk.name not in self._emptied)
         inline = tuple(row for row in new.freed.inline if row[3] not in self._deleted)
-        retired = _chunk_names(base) - {chunk.name for chunk in kept} - _chunk_names(replace(new, freed=ChunkedList()))
+        named = {chunk.name for chunk in (*kept, *new.snapshots.chunks, *new.log.chunks)}
+        retired = {chunk.name for chunk in base.chunks} - named
         retired |= {chunk.name for chunk in forgotten}
         # Extension pages are read through a pointer read before: they wait for readers, but no snapshot has any.
         later = CommitNumber(new.commit + 1)
@@ -289,8 +304,3 @@ class PointerLedger:
                 return names[:place]
             self._context.objects.delete(name)
         return names
-
-
-def _chunk_names(pointer: Pointer) -> set[PhysicalPage]:
-    lists = (pointer.snapshots, pointer.freed, pointer.log)
-    return {chunk.name for one in lists for chunk in one.chunks}

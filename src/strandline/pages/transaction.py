@@ -84,7 +84,8 @@ class Transaction:
     """
 
     def __init__(self, version: Version, number: TransactionId, message: str) -> None:
-        self._version = version
+        self.version = version
+        """What it changes."""
         self.number = number
         self.output = version.context.output()
         self.base = version.enter()
@@ -104,18 +105,14 @@ class Transaction:
         self.validated = self.base.commit
         self._keys: dict[TableId, dict[bytes, tuple[LogicalPage, Mode]]] = defaultdict(dict)
         self._coarse: set[TableId] = set()
-        self._ended = False
+        self.ended = False
+        """Whether it was committed or aborted."""
         self._viewed = self.base
-
-    @property
-    def version(self) -> Version:
-        """What it changes."""
-        return self._version
 
     @property
     def storage(self) -> Storage:
         """Where the store is."""
-        return self._version.context.storage
+        return self.version.context.storage
 
     def view(self) -> ReadView:
         """The newest committed state. What is locked there stays as it is until this transaction ends.
@@ -123,9 +120,9 @@ class Transaction:
         What other processes have committed may be newer than what was read here so far. When it concerns that, this is
         a `Conflict`: no transaction sees one row from before a commit and another from after it.
         """
-        view = self._version.current.view
+        view = self.version.current.view
         if view is not self._viewed:
-            self._version.committer.validate(self, "reading in a transaction", until=view.commit)
+            self.version.committer.validate(self, "reading in a transaction", until=view.commit)
             self._viewed = view
         return view
 
@@ -192,14 +189,14 @@ class Transaction:
         `page_name(block.stem(index))` is where a worker stores a page. What is stored there and not named in
         the commit is deleted when the transaction ends, and when this process dies before.
         """
-        block = self._version.context.membership.reserve(runs, run)
+        block = self.version.context.membership.reserve(runs, run)
         self.resources.blocks.append(block)
         return block
 
     def grant_names(self, pieces: int, runs: int) -> list[Grant]:
         """Names for pages that workers write through `WorkerOutput`: each piece of work may be tried `runs` times."""
         block = self.reserve_names(pieces * runs, PAGES_PER_RUN)
-        return granted(self._version.context.membership.number, block, pieces, runs)
+        return granted(self.version.context.membership.number, block, pieces, runs)
 
     def add_page(self, domain: TableId, draft: Draft, separator: bytes | None = None) -> None:
         """A new logical page; its number is given when the change is installed."""
@@ -249,7 +246,7 @@ class Transaction:
     def reserve_table(self, domain: TableId) -> None:
         """Keep every other process from writing a table until this transaction ends: for long loads."""
         self.lock_table(domain, Mode.X)
-        self._version.committer.reserve(self, domain)
+        self.version.committer.reserve(self, domain)
         self.resources.reservations.append(domain)
 
     # The end
@@ -261,17 +258,12 @@ class Transaction:
         """
         self._end()
         self.snapshot = snapshot
-        return self._version.committer.commit(self)
+        return self.version.committer.commit(self)
 
     def abort(self) -> None:
         """Forget everything."""
         self._end()
-        self._version.committer.abort(self)
-
-    @property
-    def ended(self) -> bool:
-        """Whether it was committed or aborted."""
-        return self._ended
+        self.version.committer.abort(self)
 
     def touched(self) -> Iterator[TableId]:
         """The committed domains that this transaction is going to change."""
@@ -284,7 +276,7 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._ended:
+        if self.ended:
             return
         if kind is None:
             self.commit()
@@ -292,17 +284,17 @@ class Transaction:
             self.abort()
 
     def _end(self) -> None:
-        if self._ended:
+        if self.ended:
             raise StoreError("the transaction has ended already", hint="Begin another one")
-        self._ended = True
+        self.ended = True
 
     def _lock(self, domain: TableId, resource: Resource, mode: Mode) -> None:
         if domain < CATALOG:
             return
         try:
-            self._version.locks.acquire(self.number, resource, mode, self._version.context.environment.lock_limit)
+            self.version.locks.acquire(self.number, resource, mode, self.version.context.environment.lock_limit)
         except StoreError as error:
-            kind, table = resource[0], self._version.current.view.domain(domain)
+            kind, table = resource[0], self.version.current.view.domain(domain)
             name = table.name if table is not None else str(domain)
             what = f"table {name}" if kind == "table" else f"a {kind} of table {name}"
             public = type(error) if isinstance(error, (Deadlock, LockTimeout)) else StoreError
@@ -328,7 +320,7 @@ class Transaction:
 
     def _escalate_locks(self, domain: TableId) -> None:
         """Exchange key locks for page locks. A page may have split since: its locks were inherited."""
-        locks = self._version.locks
+        locks = self.version.locks
         for page, mode in sorted(set(self._keys[domain].values()), key=lambda one: (one[0], one[1].value)):
             self.lock_page(domain, page, mode)
         for key, (_, mode) in list(self._keys[domain].items()):

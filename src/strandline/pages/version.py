@@ -131,26 +131,22 @@ class Version:
         # Publish a floor first, then read again and use that (invariant 7): between the two, pages of the
         # first state may have gone, but not of the second.
         context.membership.publish(name, self.read().pointer.commit)
-        self._current = self.read()
-        self.refuse(self._current.pointer)
-
-    @property
-    def current(self) -> Current:
+        self.current = self.read()
         """The newest state that this process knows."""
-        return self._current
+        self.refuse(self.current.pointer)
 
     @property
     def name(self) -> str:
         """What users call this version."""
-        return self._current.pointer.name
+        return self.current.pointer.name
 
     def pointer(self) -> Pointer:
         """The pointer as this process knows it."""
-        return self._current.pointer
+        return self.current.pointer
 
     def view(self) -> ReadView:
         """The newest state that this process knows, not protected: for reads that may be repeated."""
-        return self._current.view
+        return self.current.view
 
     def now(self) -> float:
         """The time, in seconds since 1970: for people and for retention, never for order."""
@@ -210,14 +206,14 @@ class Version:
     def pin_current(self) -> ReadView:
         """Pin the current state: microseconds, whatever its size (section 3). `pins.unpin` when done."""
         with self._mutex:
-            current = self._current
+            current = self.current
             self.pins.add(self.pins.states, current.pointer.commit)
         return current.view
 
     def enter(self) -> ReadView:
         """A transaction begins: it reads the current state *and later ones*, so it counts as a floor."""
         with self._mutex:
-            current = self._current
+            current = self.current
             self.pins.add(self.pins.bases, current.pointer.commit)
         return current.view
 
@@ -233,7 +229,7 @@ class Version:
     def reading(self) -> Reading:
         """What this process may be reading."""
         with self._mutex:
-            return self.pins.reading(self._current.pointer.commit)
+            return self.pins.reading(self.current.pointer.commit)
 
     # The current state
 
@@ -241,12 +237,12 @@ class Version:
         """The newest state that there is: takes in commits of other processes."""
         self.context.membership.refuse_inherited()
         with self.exclusive.held():
-            newest = self.read(self._current)
+            newest = self.read(self.current)
             self.refuse(newest.pointer)
-            if newest.token != self._current.token:
+            if newest.token != self.current.token:
                 self.absorb(newest)
             self.doubtful = False
-            return self._current.view
+            return self.current.view
 
     def refresh_if_idle(self) -> ReadView:
         """The newest state, other processes' commits included, without waiting for a commit of this process that is
@@ -255,13 +251,13 @@ class Version:
         self.context.membership.refuse_inherited()
         with suppress(LockTimeout), self.exclusive.held(limit=0.0):
             return self.refresh()
-        return self._current.view
+        return self.current.view
 
     def refresh_pointer(self) -> Pointer:
         """Look for swaps of other processes, and return the newest pointer."""
         with self.exclusive.held():
             self.refresh()
-            return self._current.pointer
+            return self.current.pointer
 
     def view_of(self, pointer: Pointer) -> ReadView:
         """The means to read the state that a pointer names."""
@@ -276,7 +272,7 @@ class Version:
     def forget_foreign_changes(self) -> None:
         """Forget what other processes changed before the oldest transaction under way began."""
         with self._mutex:
-            before = min(self.pins.bases, default=self._current.pointer.commit)
+            before = min(self.pins.bases, default=self.current.pointer.commit)
             gone = [pair for pair in self._absorbed if pair[1].commit <= before]
             self._absorbed = [pair for pair in self._absorbed if pair[1].commit > before]
         for older, _ in gone:
@@ -313,10 +309,10 @@ class Version:
         a snapshot and then raised its floor is seen by one of the two. What others freed later waits: our
         registry may be too old.
         """
-        pointer = self._current.pointer
+        pointer = self.current.pointer
         registry = read_registry(self.context.storage).registry
         if len(pointer.freed):
-            newest = self.read(self._current).pointer
+            newest = self.read(self.current).pointer
             readers = readers_of(self.object, registry, self.context.membership.number, self.pins.readers())
             test = DeletionTest(readers, newest, self.context.objects.chunk)
             self.ledger.delete(pointer, test, seconds)
@@ -363,17 +359,17 @@ class Version:
         with self.locks.inheriting(plan.moves):
             self.free_lists.replace(plan.free_lists)
             with self._mutex:
-                self._current = state
+                self.current = state
         if state is not newest:
             self.absorb(newest)
-        self.ledger.forget(self._current.pointer)
+        self.ledger.forget(self.current.pointer)
 
     def absorb(self, newest: Current) -> None:
         """Take in what other processes committed; transactions under way are validated against it later."""
         with self._mutex:
-            older = self._current.view
+            older = self.current.view
             if newest.pointer.commit != older.commit and self.pins.bases:
                 self.pins.add(self.pins.states, older.commit)
                 self._absorbed.append((older, newest.view))
-            self._current = newest
+            self.current = newest
         self.free_lists.clear()

@@ -28,23 +28,15 @@ from strandline.storage.file_access import (
     stat_mark,
     write_file,
 )
-from strandline.storage.file_lock import locked
+from strandline.storage.file_lock import has_ended, locked
 from strandline.storage.json_codec import JsonRecord, JsonRow, text_form
-from strandline.storage.local import (
-    LocalStorage,
-    get_in_passing,
-    is_contended,
-    is_unswapped,
-    put_in_passing,
-    swap_after,
-    taking_turn,
-)
+from strandline.storage.local import LocalStorage
 from strandline.storage.local_time import seconds_of, with_zone
 from strandline.storage.memory import MemoryStorage, OverlayStorage, Recent
 from strandline.storage.object_file import ObjectVersion, is_object_url, list_objects, object_version
 from strandline.storage.object_store import ObjectStorage
 from strandline.storage.retry import completed, put_new, put_over, retried, swap_if_first
-from strandline.storage.seam import Closeable, Storage, Stored, Token, auditing, checked_name, is_stored
+from strandline.storage.seam import Closeable, Storage, Stored, Token, auditing, checked_name, is_stored, something_in
 from strandline.storage.threads import (
     Mutex,
     Wakeup,

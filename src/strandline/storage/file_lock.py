@@ -124,6 +124,17 @@ def holder_is_stopped(path: StrPath) -> bool:
     return number is not None and bool(_stopped(str(number)))
 
 
+def has_ended(process: int) -> bool:
+    """Whether no process of this machine has that number, as far as this one is told."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False  # another user's, but it is there
+    return False
+
+
 def _opened(path: StrPath) -> int:
     flags = os.O_RDONLY if os.path.isdir(path) else os.O_RDWR | os.O_CREAT
     return os.open(path, flags, 0o644)

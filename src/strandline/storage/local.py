@@ -13,8 +13,8 @@ for a swap and before every swap, so what a swap builds on is durable. A swap wh
 others see the new value, and that it lasts is known when it was read again.
 
 Large things that are written or read once, as dumps are, can pass by the machine's cache (`put_in_passing`,
-`get_in_passing`), so that they don't push out what others use. Other backends have no such cache; there these are the
-plain operations. Where it can't be told how much of a file is cached, all of it counts as cached.
+`get_in_passing`), so that they don't push out what others use. Where it can't be told how much of a file is cached, all
+of it counts as cached.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import os
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -62,8 +62,10 @@ def drop_cached(descriptor: int) -> None:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-class LocalStorage:
+class LocalStorage(Storage):
     """Objects as files below `root`. Safe for many threads and many processes on one machine."""
+
+    is_shared = True
 
     def __init__(self, root: str | os.PathLike[str], lock_limit: float = SWAP_LIMIT) -> None:
         check_system(root)
@@ -98,7 +100,6 @@ class LocalStorage:
             return _read_file(f"{self._text}{checked_name(name)}")
 
     def get_in_passing(self, name: str) -> bytes:
-        """`get` of what is read once: it does not stay in the machine's cache unless it was there before."""
         with _refusals("reading", name), open(self.path(name), "rb", buffering=0) as file:
             share = cached_share(file.fileno(), os.fstat(file.fileno()).st_size)
             value = file.read()
@@ -107,14 +108,10 @@ class LocalStorage:
             return value
 
     def put_in_passing(self, name: str, pieces: Sequence[bytes]) -> None:
-        """`put_if_absent` of what is not going to be read soon: it does not stay in the machine's cache.
-
-        Pieces are written one by one: joining them would hold up every other thread.
-        """
         path = self.path(name)
         with _refusals("writing", name):
             self._ensure_folder(path.parent)
-            self._create(path, pieces)
+            self._create(path, pieces)  # one by one: joining them would hold up every other thread
             with open(path, "rb", buffering=0) as file:
                 drop_cached(file.fileno())
             self._flush_folder(path.parent)
@@ -142,7 +139,6 @@ class LocalStorage:
         together(self._flush_put, list(folders))
 
     def put_for_swap(self, objects: Mapping[str, bytes]) -> None:
-        """`put_all` of what nothing names before a swap that is told to flush it (`swap_after`)."""
         for name, value in objects.items():
             path = self.path(name)
             with _refusals("writing", name):
@@ -165,7 +161,6 @@ class LocalStorage:
         return self.swap_after((), name, expected, value)
 
     def swap_after(self, put: Collection[str], name: str, expected: Token | None, value: bytes) -> Token:
-        """`compare_and_swap`; what was put for it is durable before it takes effect."""
         path, files = self.path(name), [self.path(one) for one in put]
         if self._refused:
             self._flush_refused("swapping", name)
@@ -196,6 +191,18 @@ class LocalStorage:
                     hint="Whether it survives a crash is not known until the disk takes it; look at the disk",
                 ) from error
         return True
+
+    def is_unswapped(self, name: str, expected: Token | None) -> bool:
+        with suppress(StorageError):
+            return self.get_with_token(name).token == expected
+        return False
+
+    def turn(self) -> AbstractContextManager[bool]:
+        return self.turns.taken()
+
+    @property
+    def contended(self) -> bool:
+        return self.turns.contended
 
     def delete(self, name: str) -> None:
         path = self.path(name)
@@ -336,50 +343,3 @@ _HINTS = {
     errno.EACCES: _READ_ONLY,
     errno.EPERM: _READ_ONLY,
 }
-
-
-def taking_turn(storage: Storage) -> AbstractContextManager[bool]:
-    """A turn to prepare a swap, where a storage has turns; gives whether one has waited for it."""
-    return storage.turns.taken() if isinstance(storage, LocalStorage) else nullcontext(enter_result=False)
-
-
-def is_contended(storage: Storage) -> bool:
-    """Whether other processes want to swap what is there, as far as their turns tell."""
-    return isinstance(storage, LocalStorage) and storage.turns.contended
-
-
-def put_for_swap(storage: Storage, objects: Mapping[str, bytes]) -> None:
-    """`put_all` of what nothing names before `swap_after`, which is told of it, and makes it durable at the latest."""
-    if isinstance(storage, LocalStorage):
-        storage.put_for_swap(objects)
-    else:
-        storage.put_all(objects)
-
-
-def swap_after(storage: Storage, put: Collection[str], name: str, expected: Token | None, value: bytes) -> Token:
-    """`compare_and_swap` when what was put for it is durable."""
-    if isinstance(storage, LocalStorage):
-        return storage.swap_after(put, name, expected, value)
-    return storage.compare_and_swap(name, expected, value)
-
-
-def is_unswapped(storage: Storage, name: str, expected: Token | None) -> bool:
-    """Whether a swap that was stopped, as by an interrupt, has changed nothing and never will. A local file tells; a
-    request to an object store may still be under way.
-    """
-    with suppress(StorageError):
-        return isinstance(storage, LocalStorage) and storage.get_with_token(name).token == expected
-    return False
-
-
-def get_in_passing(storage: Storage, name: str) -> bytes:
-    """`get`; what was not cached before is not cached afterwards."""
-    return storage.get_in_passing(name) if isinstance(storage, LocalStorage) else storage.get(name)
-
-
-def put_in_passing(storage: Storage, name: str, pieces: Sequence[bytes]) -> None:
-    """`put_if_absent` of pieces, one behind the other; the value does not stay cached."""
-    if isinstance(storage, LocalStorage):
-        storage.put_in_passing(name, pieces)
-    else:
-        storage.put_if_absent(name, b"".join(pieces))

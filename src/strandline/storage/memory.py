@@ -18,7 +18,7 @@ from strandline.storage.seam import Storage, Stored, Token, checked_name, requir
 T = TypeVar("T")
 
 
-class MemoryStorage:
+class MemoryStorage(Storage):
     """The seam's promises, without anything durable."""
 
     def __init__(self, objects: Mapping[str, bytes] | None = None) -> None:
@@ -69,7 +69,7 @@ class MemoryStorage:
         return iter(sorted(name for name in self.objects if name.startswith(prefix)))
 
 
-class OverlayStorage:
+class OverlayStorage(Storage):
     """Writes stay in memory; a delete of what is not there goes below: pages that workers wrote for this process."""
 
     def __init__(self, below: Storage) -> None:

@@ -15,15 +15,17 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from strandline.errors import AlreadyExists, NotFound, StorageError, StrandlineError, SwapLost, Unanswered
 from strandline.storage.object_file import refusal
-from strandline.storage.seam import Stored, Token, checked_name, require_auditing, swap_lost
+from strandline.storage.seam import Storage, Stored, Token, checked_name, require_auditing, swap_lost
 from strandline.storage.threads import together
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 
-class ObjectStorage:
+class ObjectStorage(Storage):
     """Objects below one prefix of one bucket. Safe for many threads and many machines."""
+
+    is_shared = True
 
     def __init__(self, store: ObjectStore, url: str) -> None:
         self._store = store

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from strandline.errors import AlreadyExists, Conflict, StorageError, StrandlineError, SwapLost, Unanswered
-from strandline.storage.local import put_for_swap
 from strandline.storage.seam import Storage, Token
 
 FIRST, LONGEST = 0.002, 0.1
@@ -62,7 +61,7 @@ def put_new(storage: Storage, objects: Mapping[str, bytes], *, for_swap: bool = 
     """
     try:
         if for_swap:
-            put_for_swap(storage, objects)
+            storage.put_for_swap(objects)
         else:
             storage.put_all(objects)
     except AlreadyExists:

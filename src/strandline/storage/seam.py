@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import NewType, Protocol, Self
+from typing import NewType, Self
 
 from strandline.errors import InputError, NotFound, StorageError, SwapLost
 
@@ -50,48 +51,86 @@ class Stored:
     token: Token
 
 
-class Storage(Protocol):
-    """The seam. Every method raises `StorageError` when the disk or the object store refuses."""
+class Storage(ABC):
+    """The seam. Every method raises `StorageError` when the disk or the object store refuses.
+
+    The last ones are ways of local files, and the plain operations everywhere else: reading and writing in passing, one
+    flush for all that a swap makes durable, turns of the processes that prepare swaps.
+    """
 
     @property
+    @abstractmethod
     def url(self) -> str:
         """Where this is, in the form that `open_storage` takes; holds no credentials."""
-        ...
 
+    is_shared = False
+    """Whether other processes can open it, by its URL."""
+
+    @abstractmethod
     def get(self, name: str) -> bytes:
         """The whole value; `NotFound` when there is none."""
-        ...
 
+    @abstractmethod
     def get_with_token(self, name: str) -> Stored:
         """The whole value and its token; `NotFound` when there is none."""
-        ...
 
+    @abstractmethod
     def get_range(self, name: str, start: int, length: int) -> bytes:
         """`length` bytes from `start` (inclusive), fewer at the end of the value."""
-        ...
 
+    @abstractmethod
     def put_if_absent(self, name: str, value: bytes) -> None:
         """Store durably; `AlreadyExists`, and no change, when the name is taken."""
-        ...
 
+    @abstractmethod
     def put_all(self, objects: Mapping[str, bytes]) -> None:
         """`put_if_absent` for each, cheaper together; after an error any part of them may be stored."""
-        ...
 
+    @abstractmethod
     def compare_and_swap(self, name: str, expected: Token | None, value: bytes) -> Token:
         """Replace the value that `expected` identifies (None: no value yet) and return the new token.
 
         A value that is swapped in holds something of its own, so that it is never swapped in twice.
         """
-        ...
 
+    @abstractmethod
     def delete(self, name: str) -> None:
         """Remove the object; no error when it is absent. Durable no later than the next swap."""
-        ...
 
+    @abstractmethod
     def list(self, prefix: str) -> Iterator[str]:
         """Names that begin with `prefix`. Only inside `with auditing():`."""
-        ...
+
+    def get_in_passing(self, name: str) -> bytes:
+        """`get` of what is read once: what the machine had not cached before is not cached afterwards."""
+        return self.get(name)
+
+    def put_in_passing(self, name: str, pieces: Sequence[bytes]) -> None:
+        """`put_if_absent` of pieces, one behind the other, that are not read soon: they do not stay cached."""
+        self.put_if_absent(name, b"".join(pieces))
+
+    def put_for_swap(self, objects: Mapping[str, bytes]) -> None:
+        """`put_all` of what nothing names before `swap_after`, which is told of it: durable with that at the latest."""
+        self.put_all(objects)
+
+    def swap_after(self, put: Collection[str], name: str, expected: Token | None, value: bytes) -> Token:
+        """`compare_and_swap`; what was put for it is durable before it takes effect."""
+        return self.compare_and_swap(name, expected, value)
+
+    def is_unswapped(self, name: str, expected: Token | None) -> bool:
+        """Whether a swap that was stopped, as by an interrupt, has changed nothing and never will. A local file tells;
+        a request to an object store may still be under way.
+        """
+        return False
+
+    def turn(self) -> AbstractContextManager[bool]:
+        """A turn to prepare a swap, where there are turns; gives whether one has waited for it."""
+        return nullcontext(enter_result=False)
+
+    @property
+    def contended(self) -> bool:
+        """Whether other processes want to swap what is there, as far as their turns tell."""
+        return False
 
 
 @contextmanager
@@ -127,6 +166,12 @@ def is_stored(storage: Storage, name: str) -> bool:
     except NotFound:
         return False
     return True
+
+
+def something_in(storage: Storage) -> str | None:
+    """The name of an object that is there; None when nothing is. For refusing a place that is not empty."""
+    with auditing():
+        return next(iter(storage.list("")), None)
 
 
 def swap_lost(name: str) -> SwapLost:

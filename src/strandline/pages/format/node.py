@@ -3,13 +3,12 @@
 The page table has two tiers, both trees of the same nodes indexed by number:
 
 - the upper tier is indexed by domain number; its leaves hold one `TableEntry` for each domain (table);
-- below each domain stands its own page table, indexed by logical page number; its leaves hold one `Entry`
-for each
+- below each domain stands its own page table, indexed by logical page number; its leaves hold one `Entry` for each
   logical page. 128 slots in three levels hold 2,097,152 pages.
 
-So a commit that touches one table rewrites the path to its entry and nothing of other tables, and a partial
-snapshot is a set of subtrees. Every reference carries the number of the commit that made it (section
-3.2.2), sums over what it refers to, and the checksum of what it names.
+So a commit that touches one table rewrites the path to its entry and nothing of other tables, and a partial snapshot is
+a set of subtrees. Every reference carries the number of the commit that made it (section 3.2.2), sums over what it
+refers to, and the checksum of what it names.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ class PageRef:
 class Entry:
     """A page-table entry. Without a base page it is null: the page was deleted by the commit `changed`.
 
-    `least` and `greatest` (both inclusive) bound the keys on the page, `rows` counts what a reader finds
-    there, overlay applied. `note` is whatever JSON the tables keep about a page.
+    `least` and `greatest` (both inclusive) bound the keys on the page, `rows` counts what a reader finds there, overlay
+    applied.
     """
 
     number: LogicalPage
@@ -52,12 +51,16 @@ class Entry:
     least: bytes | None = None
     greatest: bytes | None = None
     directory: bool = False
-    note: Json = None
 
     @property
     def pages(self) -> tuple[PageRef, ...]:
         """The physical pages that stand at this logical place."""
         return tuple(page for page in (self.base, self.overlay) if page is not None)
+
+    @property
+    def size(self) -> int:
+        """How many bytes they have."""
+        return sum(page.size for page in self.pages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,11 @@ class TableEntry:
     next_page: int = 0
     sequence: int = 0
 
+    @property
+    def sums(self) -> Sums:
+        """What its page table holds."""
+        return Sums() if self.root is None else self.root.sums
+
 
 Item = Entry | TableEntry | NodeRef
 
@@ -143,11 +151,10 @@ def item_sums(item: Item) -> Sums:
         return item.sums
     if isinstance(item, TableEntry):
         record = item.record.size if item.record is not None else 0
-        return Sums(bytes=record) + (item.root.sums if item.root is not None else Sums())
+        return Sums(bytes=record) + item.sums
     if item.base is None:
         return Sums(free=1)
-    size = sum(page.size for page in item.pages)
-    return Sums(bytes=size) if item.directory else Sums(pages=1, rows=item.rows, bytes=size)
+    return Sums(bytes=item.size) if item.directory else Sums(pages=1, rows=item.rows, bytes=item.size)
 
 
 def item_pages(item: Item) -> tuple[PageRef, ...]:
@@ -221,7 +228,7 @@ def encode_item(item: Item) -> list[Json]:
         ]  # fmt: skip
     return [
         item.changed, encode_page_ref(item.base), encode_page_ref(item.overlay), item.rows,
-        _key_text(item.least), _key_text(item.greatest), int(item.directory), item.note,
+        _key_text(item.least), _key_text(item.greatest), int(item.directory), None,
     ]  # fmt: skip
 
 
@@ -236,7 +243,7 @@ def decode_entry(number: int, row: Json) -> Entry:
     """An entry from its row."""
     return Entry(
         LogicalPage(number), row[1], decode_page_ref(row[2]), decode_page_ref(row[3]), row[4],
-        _key_of(row[5]), _key_of(row[6]), bool(row[7]), row[8],
+        _key_of(row[5]), _key_of(row[6]), bool(row[7]),
     )  # fmt: skip
 
 

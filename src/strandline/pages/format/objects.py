@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from strandline.errors import AlreadyExists, Damaged, NotFound, SnapshotExpired
 from strandline.pages.format.envelope import Json, checksum, seal, unseal
 from strandline.pages.format.node import Node, NodeRef, PageRef, decode_node, encode_node
-from strandline.pages.format.pointer import Chunk
+from strandline.pages.format.pointer import Chunk, Pointer, decode_pointer
 from strandline.pages.ids import UNBORN, CommitNumber, PhysicalPage, VersionObject
 from strandline.storage import MemoryStorage, Recent, Storage, put_new
 
@@ -93,6 +93,10 @@ class Objects:
         if isinstance(cached, Node):
             raise Damaged(f"{ref.name} is no {kind}", doing=f"reading {ref.name}", hint="Run check")
         return cached[0]
+
+    def pointer(self, name: VersionObject) -> Pointer:
+        """A version's pointer as it is stored now; `NotFound` when there is none."""
+        return decode_pointer(name, self.storage.get(name))
 
     def remember(self, ref: Ref, value: Node | Sequence[Json]) -> None:
         """Keep a decoded object; the one used longest ago goes when there are too many."""

@@ -214,6 +214,16 @@ class Pointer:
     dropped: bool = False
     store: str = ""
 
+    @property
+    def state(self) -> SnapshotRecord:
+        """The current state, as if it were a snapshot."""
+        return SnapshotRecord(self.commit, "", self.root, 0.0)
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """All its extension pages."""
+        return (*self.snapshots.chunks, *self.freed.chunks, *self.log.chunks)
+
     def all_snapshots(self, load: LoadChunk) -> list[SnapshotRecord]:
         """The permanent snapshots, named and not implicit, in order of commit."""
         records = [snapshot_from_json(row) for row in self.snapshots.records(load)]
