@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.changes import ChangeSet, Counts, difference
+from strandline.changes import ChangeSet, difference
 from strandline.errors import InputError, StateError
 from strandline.pipeline.detection import SourceChanges, TableState
 from strandline.pipeline.extracts import Extract, table_relation
@@ -92,6 +92,7 @@ def read_base_changes(
             return _whole(site, copy, source, why)
         sending = differential(site, copy, position.time, trusted=position == copy.offered)
     changes = _changes(store, source, sending)
+    counts = changes.header.counts
     return SourceChanges(
         source,
         address.shown,
@@ -99,11 +100,11 @@ def read_base_changes(
         f"the base says what changed since its time {position.time}",
         before=table.rows,
         changes=changes,
-        counts=replace(changes.header.counts, unchanged=_unchanged(table.rows, changes.header.counts)),
+        counts=replace(counts, unchanged=table.rows - counts.updated - counts.deleted),
         position=sending.position.to_json(),
         bytes_read=sending.rows.nbytes + sending.messages.nbytes,
         seconds=time.perf_counter() - started,
-        new=bool(changes.header.counts.rows),
+        new=bool(counts.rows),
         facts={"messages": len(sending.messages)},
     )
 
@@ -194,7 +195,3 @@ def _inside(store: Store, source: SourceSettings, above: Sequence[int], upto: Se
     reach = np.maximum.accumulate(ends[order])
     held = (places >= 0) & (values <= reach[np.maximum(places, 0)])
     return rows.filter(pa.array(held))
-
-
-def _unchanged(before: int, counts: Counts) -> int:
-    return before - counts.updated - counts.deleted

@@ -243,8 +243,6 @@ def read_table_state(store: Store, source: SourceSettings, last: Step | None, st
             return TableState(exists=False, last=recorded)
         reader = TableReader(view, source.table, store.cache)
         moved = int(entry.changed)
-        rows = entry.root.sums.rows if entry.root is not None else 0
-        size = entry.root.sums.bytes if entry.root is not None else 0
         edited = recorded is None or last is None or last.commit is None or moved > last.commit
     name = (recorded or {}).get("state")
     folder = os.path.join(states, name) if name else None
@@ -252,8 +250,8 @@ def read_table_state(store: Store, source: SourceSettings, last: Step | None, st
     return TableState(
         exists=True,
         moved=moved,
-        rows=rows,
-        bytes=size,
+        rows=entry.sums.rows,
+        bytes=entry.sums.bytes,
         record=reader.schema,
         last=recorded,
         edited=edited,

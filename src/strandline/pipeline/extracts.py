@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from strandline.engine import Spool
 from strandline.errors import Cancelled, GuardTripped, NotFound, StrandlineError
-from strandline.pipeline.places import Secrets, is_database
+from strandline.pipeline.places import Secrets
 from strandline.pipeline.settings import SourceSettings
 from strandline.relations import (
     Address,
@@ -35,6 +35,7 @@ from strandline.relations import (
     connect,
     find_objects,
     flowing_frame,
+    is_database_url,
     is_spark_table,
     objects_at,
     open_relation,
@@ -76,7 +77,7 @@ def open_extracts(
         databases: dict[str, Database] = {}
         by_name = {}
         for source in sources:
-            if not is_database(secrets.fill(source.location, f"opening the source {source.name!r}")):
+            if not is_database_url(secrets.fill(source.location, f"opening the source {source.name!r}")):
                 by_name[source.name] = open_extract(source, secrets, session)
                 continue
             address = address_of(source, secrets)
@@ -92,7 +93,7 @@ def open_extract(source: SourceSettings, secrets: Secrets, session: SparkSession
     """The extract of one source: files, a table of a database, or one that Spark knows."""
     doing = f"extracting the source {source.name!r}"
     path = secrets.fill(source.location, doing)
-    if is_database(path):
+    if is_database_url(path):
         address = address_of(source, secrets)
         with connect(address, create=False) as database:
             return _of_table(source, database, address)
@@ -128,7 +129,7 @@ def describe_extract(source: SourceSettings, secrets: Secrets, session: SparkSes
         rows = relation.rows or 0 if frame is None else int(frame.count())
         shown = secrets.scrub(place)
         return Extract(source, _Described(shown, relation.schema, rows), shown)
-    if not is_database(place):
+    if not is_database_url(place):
         return open_extract(source, secrets, session)
     address = address_of(source, secrets)
     with connect(address, create=False) as database:

@@ -99,8 +99,9 @@ class Journal:
 
     def steps(self, count: int) -> list[Step]:
         """The last steps, oldest first."""
-        if not self._exists():
-            return []
+        with self._store.state() as view:
+            if view.find_domain(STEPS) is None:
+                return []
         rows = self._store.table(STEPS).to_arrow(where="pipeline = :name", params={"name": self._pipeline})
         return [Step.from_row(row) for row in rows.slice(max(len(rows) - count, 0)).to_pylist()]
 
@@ -131,7 +132,3 @@ class Journal:
         """Replaces the row of a step that happened."""
         rows = pa.Table.from_pylist([step.row()], SCHEMA)
         self._store.autocommit(lambda transaction: transaction.upsert(STEPS, rows))
-
-    def _exists(self) -> bool:
-        with self._store.state() as view:
-            return view.find_domain(STEPS) is not None

@@ -14,7 +14,6 @@ from strandline.relations import (
     Address,
     database_address,
     fill_variables,
-    is_database_url,
     is_spark_table,
     with_names,
     written_as,
@@ -77,8 +76,3 @@ def located(text: str, folder: str) -> str:
     if scheme not in _FILES or not rest.startswith("/") or rest.startswith("//"):
         return text
     return f"{scheme}:///{os.path.join(folder, rest[1:])}"
-
-
-def is_database(place: str) -> bool:
-    """Whether a place is a table of a database that can be a source."""
-    return is_database_url(place)

@@ -34,13 +34,13 @@ class SettingsFile:
 
     def line(self, table: Sequence[str], key: str = "") -> int | None:
         """The line (from 1) of a key of a table, or of the table's header; None where neither stands on a line."""
-        wanted, header, inside = _dotted(table), None, not table
+        wanted, header, inside = ".".join(table), None, not table
         for number, line in enumerate(self.text.splitlines(), 1):
             heading = re.match(r"\s*\[+\s*(.+?)\s*\]+\s*(#.*)?$", line)
             if heading:
                 name = _unquoted(heading[1])
                 inside = name == wanted
-                below = f"{name}.".startswith(_dotted([*table, key]) + ".")
+                below = f"{name}.".startswith(".".join([*table, key]) + ".")
                 header = number if inside or (key and below and header is None) else header
             elif inside and key and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line):
                 return number
@@ -49,7 +49,7 @@ class SettingsFile:
     def error(self, why: str, table: Sequence[str], key: str = "", hint: str = "") -> InputError:
         line = self.line(table, key)
         where = f"{self.path}{f', line {line}' if line else ''}"
-        return InputError(f"{why} in [{_dotted(table)}]" if table else why, doing=f"reading {where}", hint=hint)
+        return InputError(f"{why} in [{'.'.join(table)}]" if table else why, doing=f"reading {where}", hint=hint)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Section:
         value = self.values.get(key, {})
         if not isinstance(value, dict):
             raise self.error(
-                f"{key!r} has to be a table, and is {value!r}", key, f"Write [{_dotted([*self.table, key])}]"
+                f"{key!r} has to be a table, and is {value!r}", key, f"Write [{'.'.join([*self.table, key])}]"
             )
         return Section(value, (*self.table, key), self.document)
 
@@ -134,10 +134,6 @@ def _text(path: str | os.PathLike[str]) -> str:
         raise InputError("it is a folder", doing=f"reading the pipeline {os.fspath(path)}", hint=hint) from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"it can't be read: {error}", doing=f"reading {os.fspath(path)}") from None
-
-
-def _dotted(names: Sequence[str]) -> str:
-    return ".".join(names)
 
 
 def _unquoted(name: str) -> str:

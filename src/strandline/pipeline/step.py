@@ -23,9 +23,9 @@ from strandline.pipeline import annotated_source
 from strandline.pipeline.detection import RunOptions, SourceChanges, TableState, detect_changes, read_table_state
 from strandline.pipeline.extracts import Extract, address_of, check_unchanged, open_extracts
 from strandline.pipeline.journal import Journal, Step, message_of
-from strandline.pipeline.places import Secrets, is_database
+from strandline.pipeline.places import Secrets
 from strandline.pipeline.settings import Guards, PipelineSettings, SourceSettings
-from strandline.relations import read_relation
+from strandline.relations import is_database_url, read_relation
 from strandline.replication import BASE_DIALECTS, BaseCopyRecord
 from strandline.storage import files_below, remove_folder
 from strandline.store import Store
@@ -89,14 +89,8 @@ class PipelineContext:
         """Rows, bytes and pages of the tables that sources fill, by name; read from the page tables of a state."""
         wanted = {source.table for source in self.settings.sources}
         with self.store.state(at) as view:
-            sums = {entry.name: None if entry.root is None else entry.root.sums for entry in view.domains()}
-        return {
-            name: {"rows": total.rows, "bytes": total.bytes, "pages": total.pages}
-            if total is not None
-            else {"rows": 0, "bytes": 0, "pages": 0}
-            for name, total in sums.items()
-            if name in wanted
-        }
+            sums = {entry.name: entry.sums for entry in view.domains() if entry.name in wanted}
+        return {name: {"rows": one.rows, "bytes": one.bytes, "pages": one.pages} for name, one in sums.items()}
 
 
 @dataclass(frozen=True)
@@ -212,7 +206,7 @@ def is_annotated(context: PipelineContext, source: SourceSettings) -> bool:
     place = context.secrets.fill(source.location, f"opening the source {source.name!r}")
     if source.detect not in ("auto", "annotated"):
         return False
-    table = is_database(place) and not source.reading.options.query
+    table = is_database_url(place) and not source.reading.options.query
     address = address_of(source, context.secrets) if table else None
     if address is None or address.kind not in BASE_DIALECTS:
         if source.detect == "annotated":

@@ -103,10 +103,6 @@ class Leases:
         self._stores: dict[str, Store] = {}
         self._leases: OrderedDict[object, Closeable] = OrderedDict()
 
-    def _locate(self, path: str) -> str:
-        """The URL of a path; relative paths are resolved in this process, the user's."""
-        return open_storage(path).url
-
     def store_process(self, path: str) -> StoreProcess:
         """Where a store is, and the number of this process there, which names the objects that a write stages."""
         store = self._open_version(path, None)
@@ -173,7 +169,7 @@ class Leases:
                 closable.close()
 
     def _open_version(self, path: str, version: str | None) -> Store:
-        url = self._locate(path)
+        url = open_storage(path).url  # relative paths are resolved in this process, the user's
         with self._mutex:
             if url not in self._stores:
                 self._stores[url] = open_store(url, session=self.session)

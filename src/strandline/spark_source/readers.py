@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from strandline.changes import read_batches
 from strandline.engine import cut_by_bytes
 from strandline.errors import InputError, SnapshotExpired
-from strandline.pages import Entry, Environment, Objects, ReadView
+from strandline.pages import Environment, Objects, ReadView
 from strandline.relations import Scan, read_scan
 from strandline.spark_source.leases import ChangeParts, PinnedState
 from strandline.spark_source.options import ReadRequest, without_traceback
@@ -81,7 +81,7 @@ def _literal(value: object, kind: pa.DataType) -> str | None:
 
 
 GROUP_BYTES = 8 << 20
-"""About how many bytes of pages one partition reads."""
+"""About how many bytes of neighbouring pages one partition reads."""
 
 BATCH_ROWS = 32_768
 
@@ -103,7 +103,8 @@ class TableRows(DataSourceReader):  # type: ignore[misc]
         with without_traceback():
             reader = open_table(self.pinned, self.table)
             entries = reader.entries(key_bounds(reader.condition(self.where), reader.schema))
-            return [InputPartition([int(entry.number) for entry in group]) for group in grouped(entries)]
+            groups = cut_by_bytes(entries, lambda entry: entry.size, GROUP_BYTES)
+            return [InputPartition([int(entry.number) for entry in group]) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with without_traceback():
@@ -151,11 +152,6 @@ def table_schema(pinned: PinnedState, request: ReadRequest) -> pa.Schema:
         if name != ROW:
             reader.schema.column(name)
     return pa.schema([reader.schema.row_schema.field(name) for name in request.columns])
-
-
-def grouped(entries: Iterable[Entry]) -> list[list[Entry]]:
-    """Neighbouring pages together, up to about `GROUP_BYTES`."""
-    return cut_by_bytes(entries, lambda entry: sum(page.size for page in entry.pages), GROUP_BYTES)
 
 
 def batches(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

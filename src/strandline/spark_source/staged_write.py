@@ -15,15 +15,17 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from strandline.errors import AlreadyExists, NotFound
+from strandline.errors import AlreadyExists
 from strandline.relations import Relation, Scan, ScannedRelation, gathered, read_relation, register_reader
 from strandline.spark_source.options import WriteRequest
-from strandline.storage import Storage, open_storage, retried
+from strandline.storage import Storage, is_stored, open_storage, retried
 from strandline.store import ATTEMPTS, Store
 from strandline.store import open as open_store
 from strandline.tables import TableTransaction
@@ -131,14 +133,8 @@ def _put(storage: Storage, staged: StagedAttempt, table: pa.Table) -> tuple[int,
 
 
 def _chunks_of_slot(storage: Storage, job: str, partition: int, slot: int) -> list[str]:
-    chunks: list[str] = []
-    while True:
-        name = chunk_name(job, partition, slot, len(chunks))
-        try:
-            storage.get_range(name, 0, 1)
-        except NotFound:
-            return chunks
-        chunks.append(name)
+    names = (chunk_name(job, partition, slot, chunk) for chunk in count())
+    return list(takewhile(partial(is_stored, storage), names))
 
 
 @dataclass(frozen=True)

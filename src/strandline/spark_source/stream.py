@@ -101,9 +101,8 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             if changes.rows.nbytes <= CARRIED_BYTES:
                 return [InputPartition(StreamPartition(commit, carried)) for carried in _carried(changes.rows)]
             # Kept here until the batch is confirmed: the files go when nothing refers to them.
-            self._planned[commit] = Changes.of(changes)
-            parts = self._planned[commit]._stored.parts
-            return [InputPartition(StreamPartition(commit, path=part.path)) for part in parts]
+            self._planned[commit] = stored = Changes.of(changes)
+            return [InputPartition(StreamPartition(commit, path=part.path)) for part in stored.parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with without_traceback():

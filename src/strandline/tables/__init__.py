@@ -39,10 +39,10 @@ from strandline.tables.page_cache import KEPT_ROWS, PageCache, Remembered
 from strandline.tables.page_files import PageFiles, files_of_table, query_over
 from strandline.tables.page_update import TableInstaller
 from strandline.tables.page_writer import SMALL_WRITES, Limits
-from strandline.tables.predicates import ALL, MOST_POINTS, KeyBounds, TableExpression, key_bounds
+from strandline.tables.predicates import ALL, MOST_POINTS, KeyBounds, TableExpression, condition_of, key_bounds
 from strandline.tables.query import Query, is_defined_here, names_meant, own_names, relations_called, spark_query
 from strandline.tables.routing import DELETE
-from strandline.tables.row_changes import FRESH, NONE, Delta, Expected, UpdateStatement
+from strandline.tables.row_changes import FRESH, NONE, Delta, Expected, UpdateStatement, ordered_delta
 from strandline.tables.row_layout import (
     COUNT,
     NUMBER,
@@ -83,5 +83,5 @@ from strandline.tables.schema import (
     widened,
 )
 from strandline.tables.transaction import NOT_USERS, TableTransaction, entered_transaction
-from strandline.tables.update import Assignments, assignments, condition_of, refuse_absent, settle_counts
+from strandline.tables.update import Assignments, assignments, refuse_absent, settle_counts
 from strandline.tables.validation import Footprint, TableValidator

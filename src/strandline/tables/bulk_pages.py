@@ -18,17 +18,17 @@ import pyarrow as pa
 
 from strandline.changes import BEFORE, CHANGE, KeyedImages, check_fit
 from strandline.engine import Attempt, Result, WorkItem, kernel
-from strandline.pages import UNBORN, Draft, Entry, Grant, LogicalPage, WorkerOutput, decode_page_ref, encode_page_ref
+from strandline.pages import Grant, WorkerOutput
 from strandline.relations import Scan, read_table
 from strandline.storage import cached_property
 from strandline.tables.changes import compared
 from strandline.tables.incoming_rows import in_order, taken_keys
 from strandline.tables.keys import encode_keys, sort_order
-from strandline.tables.page import PageContents, base_of
+from strandline.tables.page import PageContents, base_of, entry_from_json, page_to_json
 from strandline.tables.page_cache import PageCache
 from strandline.tables.page_writer import EncodedPage, PageIO, PageWriter, ResolvedDelta, bulk_writer, resolve
 from strandline.tables.routing import DELETE, range_numbers, routed_schema
-from strandline.tables.row_changes import NONE, Delta, read_freed, write_freed
+from strandline.tables.row_changes import NONE, Delta, ordered_delta, read_freed, write_freed
 from strandline.tables.scan import objects_of
 from strandline.tables.schema import ROW, TableSchema
 from strandline.values import Numbers, no_rows
@@ -199,9 +199,7 @@ class _Standing:
         gone, put = matching.only_old, np.concatenate([matching.only_new, matching.new[differ]])
         keys = [*encode_keys(old.take(pa.array(gone)), schema.order), *(arrived.keys[start + place] for place in put)]
         live = np.concatenate([np.full(len(gone), NONE), put + start]).astype(np.int64)
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-        ordered = [keys[place] for place in order]
-        return Delta(ordered, live[order], arrived.numbers(ordered), arrived.images)
+        return ordered_delta(keys, live, arrived.numbers(keys), arrived.images)
 
     def leaving(self, delta: Delta) -> dict[bytes, int]:
         """The keys that are deleted, with the numbers of their rows."""
@@ -221,17 +219,3 @@ def _by_key(rows: pa.Table, schema: TableSchema, doing: str) -> pa.Table:
         return in_order(rows, schema, doing)
     order = sort_order(rows, schema.order)
     return rows if order is None else rows.take(pa.array(order))
-
-
-def page_to_json(page: Entry | Draft) -> list[Any]:
-    """A page of a table for a work item, or for its result; numbers and dates don't travel."""
-    refs = [ref for ref in (page.base, page.overlay) if ref is not None]
-    bounds = [None if key is None else key.hex() for key in (page.least, page.greatest)]
-    return [[encode_page_ref(ref) for ref in refs], page.rows, *bounds]
-
-
-def entry_from_json(body: Sequence[Any]) -> Entry:
-    """The reverse of `page_to_json`."""
-    base, overlay = (*map(decode_page_ref, body[0]), None)[:2]
-    least, greatest = (None if key is None else bytes.fromhex(key) for key in body[2:])
-    return Entry(LogicalPage(0), UNBORN, base, overlay, body[1], least, greatest)

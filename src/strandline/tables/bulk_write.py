@@ -38,7 +38,7 @@ from strandline.engine import (
     kernel,
     spark_at_hand,
 )
-from strandline.pages import PageRef, Transaction
+from strandline.pages import Transaction
 from strandline.relations import (
     Relation,
     Scan,
@@ -53,15 +53,10 @@ from strandline.relations import (
     write_buckets,
 )
 from strandline.storage import cached_property
-from strandline.tables.bulk_pages import (
-    WriteMode,
-    entry_from_json,
-    load_range,
-    merge_range,
-    page_to_json,
-)
+from strandline.tables.bulk_pages import WriteMode, load_range, merge_range
 from strandline.tables.incoming_rows import check_not_null, fitted, in_memory, rows_of
 from strandline.tables.open_tables import OpenTables
+from strandline.tables.page import entry_from_json, page_to_json
 from strandline.tables.page_cache import PageCache
 from strandline.tables.page_rewrite import join_pages, load, replace_pages
 from strandline.tables.page_writer import PageIO, bulk_writer
@@ -78,7 +73,7 @@ from strandline.tables.routing import (
     routed_schema,
 )
 from strandline.tables.row_changes import LocalPage, PendingWrites, SharedFreedNumbers
-from strandline.tables.scan import is_shared, objects_of, reachable
+from strandline.tables.scan import objects_of, reachable
 from strandline.tables.schema import ROW, TableSchema
 from strandline.tables.update import apply_counts, overwrite, refuse_absent
 from strandline.values import Positions, cast_rows, first_occurrences, no_rows
@@ -135,7 +130,7 @@ def load_rows(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals) -> in
 def merge_rows(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, mode: WriteMode) -> int:
     """Changes brought to the pages that they concern. How many rows changed."""
     pages = pending.pages or []
-    size = sum(page.size for local in pages for page in local.entry.pages)
+    size = sum(local.entry.size for local in pages)
     cuts = choose_cuts(pages, arrivals, pending.schema, _target(bulk, arrivals.bytes + size))
     ranges = (
         route(arrivals, pending.schema, cuts, bulk.runner, bulk.spool)
@@ -265,7 +260,7 @@ def _settled(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, mode: 
     """The rows that go and those that are new, routed already."""
     pages = pending.pages or []
     schema = pending.schema
-    size = arrivals.bytes + sum(_size(local.entry.pages) for local in pages)
+    size = arrivals.bytes + sum(local.entry.size for local in pages)
     count = max(-(-size // BUCKET_BYTES), 1)
     # Workers read what this transaction has written so far.
     bulk.transaction.output.flush()
@@ -275,7 +270,7 @@ def _settled(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, mode: 
     ways = bulk.runner.parallelism * ITEMS_PER_WORKER
     items = [
         {**shared, "scans": [], "pages": [page_to_json(local.entry) for local in some]}
-        for some in cut_evenly(_filled(pages), lambda local: _size(local.entry.pages), ways)
+        for some in cut_evenly([local for local in pages if local.entry.rows], lambda local: local.entry.size, ways)
     ]
     items += [
         {**shared, "scans": [scan.to_json() for scan in some], "pages": []}
@@ -290,7 +285,7 @@ def _settled(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, mode: 
 
 def value_schema(schema: TableSchema) -> pa.Schema:
     """Rows between the two kernels. Standing ones have no count and their own number, others the place they came at."""
-    return pa.schema([pa.field(ROW, pa.int64()), pa.field(COUNT, pa.int64()), *list(schema.row_schema)[1:]])
+    return pa.schema([pa.field(ROW, pa.int64()), pa.field(COUNT, pa.int64()), *schema.image_schema])
 
 
 @kernel
@@ -329,7 +324,7 @@ def _arriving(item: WorkItem, schema: TableSchema) -> Iterator[pa.Table]:
 def _counted(group: pa.Table, schema: TableSchema, form: Form, doing: str) -> tuple[pa.Table, pa.Array]:
     if form is Form.ROWS:
         return fitted(group, schema, doing), pa.array(np.ones(len(group), dtype=np.int64))
-    rows = cast_rows(group.select(schema.names), pa.schema(list(schema.row_schema)[1:]))
+    rows = cast_rows(group.select(schema.names), schema.image_schema)
     counts = group.column(COUNT).combine_chunks()
     check_not_null(rows.filter(pa.array(np.asarray(counts) > 0)), schema, doing)
     return rows, counts
@@ -358,14 +353,6 @@ def _routed(rows: pa.Table, places: Positions, kind: int, schema: TableSchema) -
     kinds = pa.array(np.full(len(places), kind, dtype=np.int8))
     columns = [kinds, *own, *(chosen.column(name) for name in schema.names)]
     return pa.Table.from_arrays(columns, schema=routed_schema(schema)).combine_chunks()
-
-
-def _size(pages: Sequence[PageRef]) -> int:
-    return sum(page.size for page in pages)
-
-
-def _filled(pages: Sequence[LocalPage]) -> list[LocalPage]:
-    return [local for local in pages if local.entry.rows]
 
 
 LARGE_ROWS = 65_536
@@ -428,7 +415,7 @@ class LargeWrites:
         arrivals = source.arrivals(doing)
         rows = load_rows(self._bulk(pending, arrivals.bytes, source), pending, arrivals)
         if not rows:
-            load(pending, no_rows(pa.schema(list(pending.schema.row_schema)[1:])), self._tables.page_io())
+            load(pending, pending.no_images(), self._tables.page_io())
         return rows
 
     def put(self, pending: PendingWrites, source: RowSource, mode: WriteMode, doing: str) -> int:
@@ -491,6 +478,6 @@ class LargeWrites:
         if asked == "auto":
             at_hand = self._session is not None or (source.rows is None and spark_at_hand())
             asked = "spark" if size >= INLINE_LIMIT and at_hand else "inline"
-        if not is_shared(self._tables.inner.storage):
+        if not self._tables.inner.storage.is_shared:
             asked = "inline"
         return choose_runner(asked, size, self._session)

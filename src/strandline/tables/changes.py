@@ -19,7 +19,6 @@ from strandline.engine import parallel
 from strandline.pages import Entry, ReadView, TableEntry, TableId
 from strandline.tables.page import PageContents, live_base
 from strandline.tables.page_cache import PageCache, ReadPage
-from strandline.tables.predicates import repeat
 from strandline.tables.scan import TableReader, find_table
 from strandline.tables.schema import DELETED, ROW, TableSchema, holds
 from strandline.values import Flags, Matching, Numbers, free_name, match, match_numbers, no_rows, unequal
@@ -195,7 +194,7 @@ def table_changes(cache: PageCache, name: str, older: ReadView, newer: ReadView)
         old, new = (TableReader(view, one.name, cache).to_arrow() for view, one in ((older, before), (newer, after)))
         return changes_of_shapes(old, new, (old_record, schema), same=False)
     old, new = (rows.drop_columns([ROW]) for rows in changed_rows(cache, older, newer, after.domain, RowShape(shape)))
-    unchanged = _net_page_rows(before.root) - len(old)
+    unchanged = before.sums.rows - len(old)
     return changes_of_shapes(old, new, (old_record, schema), same=True, unchanged=unchanged)
 
 
@@ -274,7 +273,7 @@ def in_shape(rows: pa.Table, own: TableSchema, shape: TableSchema) -> pa.Table:
         if column.id in names:
             columns[name] = rows.column(names[column.id]).cast(column.type)
         else:
-            columns[name] = repeat(pa.nulls(1, column.type) if column.default is None else column.default, len(rows))
+            columns[name] = column.filled(len(rows))
     return pa.table(columns, schema=pa.schema([shape.arrow_schema.field(name) for name in shape.shown]))
 
 
@@ -288,11 +287,7 @@ def _filled(header: Header, added: tuple[str, ...], schema: TableSchema) -> Head
     if not added:
         return header
     kept = pa.schema([field for field in header.old_schema if field.name not in added])
-    fill = {}
-    for name in added:
-        column = schema.column(name)
-        fill[name] = column.default if column.default is not None else pa.nulls(1, column.type)
-    return replace(header, old_schema=kept, fill=pa.table(fill))
+    return replace(header, old_schema=kept, fill=pa.table({name: schema.column(name).filled(1) for name in added}))
 
 
 def _added(old: TableSchema, new: TableSchema) -> tuple[str, ...]:
@@ -315,8 +310,3 @@ def _with_schema(rows: pa.Table, schema: TableSchema) -> pa.Table:
     pairs = zip(rows.columns, fields, strict=True)
     columns = [column if column.type == field.type else column.cast(field.type) for column, field in pairs]
     return pa.Table.from_arrays(columns, schema=fields)
-
-
-def _net_page_rows(root: object) -> int:
-    sums = getattr(root, "sums", None)
-    return int(sums.rows) if sums is not None else 0

@@ -71,9 +71,8 @@ def fitted(data: Any, schema: TableSchema, doing: str) -> pa.Table:
         )
     for column in schema.columns:
         if column.name not in given and column.default is not None:
-            values = column.default.take(pa.array(np.zeros(len(table), dtype=np.int64)))
-            table = table.append_column(column.name, values)
-    wanted = pa.schema(list(schema.row_schema)[1:])
+            table = table.append_column(column.name, column.filled(len(table)))
+    wanted = schema.image_schema
     try:
         batches = [conform(batch, wanted) for batch in table.combine_chunks().to_batches()]
     except SchemaError as error:

@@ -11,7 +11,7 @@ and that have no number yet go by provisional keys, greater than every number.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from strandline.errors import KeysError, SchemaError, shortened
+from strandline.errors import Damaged, KeysError, SchemaError, shortened
 from strandline.values import comparable, is_byte_string, key_order
 
 Bytes = npt.NDArray[np.uint8]
@@ -132,6 +132,21 @@ def is_provisional(key: bytes) -> bool:
 def provisional_start(keys: Sequence[bytes]) -> int:
     """Where provisional keys begin among those of a table without a key, in order: they are greater than all others."""
     return bisect_left(keys, _PROVISIONAL)
+
+
+def runs_between(separators: Sequence[bytes], keys: Sequence[bytes]) -> Iterator[tuple[int, int, int]]:
+    """Keys in order as runs, from a place (inclusive) to another (exclusive), of those that belong to one of the pages
+    with these separators: the place of that page comes first.
+    """
+    start = 0
+    while start < len(keys):
+        place = bisect_right(separators, keys[start]) - 1
+        if place < 0:
+            raise Damaged("a table has no page for a key", doing="looking for the page of a key", hint="Run check")
+        last = place + 1 == len(separators)
+        end = len(keys) if last else bisect_left(keys, separators[place + 1], start)
+        yield place, start, end
+        start = end
 
 
 def after_prefix(prefix: bytes) -> bytes | None:

@@ -114,10 +114,10 @@ class OpenTables:
         """The rows and bytes of a table's pages, whatever is kept apart."""
         if pending.pages is not None:
             entries = [page.entry for page in pending.pages]
-            size = sum(page.size for entry in entries for page in entry.pages)
-            return Sums(len(entries), rows=sum(entry.rows for entry in entries), bytes=size)
+            rows, size = sum(entry.rows for entry in entries), sum(entry.size for entry in entries)
+            return Sums(len(entries), rows=rows, bytes=size)
         table = None if pending.created else self.inner.view().domain(pending.table_id)
-        return Sums() if table is None or table.root is None else table.root.sums
+        return Sums() if table is None else table.sums
 
     def page_io(self) -> PageIO:
         return PageIO(self._cache, self.inner.output.read, self.inner.write_page)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from strandline.errors import Damaged, SchemaError
-from strandline.pages import Entry, PageRef
+from strandline.pages import UNBORN, Draft, Entry, LogicalPage, PageRef, decode_page_ref, encode_page_ref
 from strandline.storage import cached_property
 from strandline.tables.column_chunks import with_columns
 from strandline.tables.keys import encode_keys, sort_order, word_array, words
@@ -138,7 +138,7 @@ class OpenedPage:
         for column in chosen:
             name = ids.get(column.id)
             if name is None:
-                columns[column.name] = _repeated(column.default, column.type, self.rows)
+                columns[column.name] = pa.chunked_array([column.filled(self.rows)])
             elif name in same:
                 repeated = pa.repeat(pa.scalar(same[name], held.field(name).type), self.rows)
                 columns[column.name] = _as(pa.chunked_array([repeated]), column.type)
@@ -225,12 +225,6 @@ def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         from strandline.values import cast_rows
 
         return cast_rows(pa.table({"v": column}), pa.schema([pa.field("v", kind)])).column(0)
-
-
-def _repeated(default: pa.Array | None, kind: pa.DataType, count: int) -> pa.ChunkedArray:
-    if default is None:
-        return pa.chunked_array([pa.nulls(count, kind)])
-    return pa.chunked_array([default.take(pa.array(np.zeros(count, dtype=np.int64)))])
 
 
 @dataclass(frozen=True)
@@ -434,12 +428,6 @@ class PageContents:
         order = sort_order(both, self.base.order)
         return both if order is None else both.take(pa.array(order))
 
-    @property
-    def bytes(self) -> int:
-        """About how much memory it takes."""
-        overlay = self.overlay.table.nbytes if self.overlay is not None else 0
-        return int(self.base.table.nbytes + overlay)
-
 
 def _begins(key: bytes, prefixes: Sequence[bytes]) -> bool:
     place = bisect_right(prefixes, key) - 1
@@ -451,6 +439,20 @@ def live_base(entry: Entry) -> PageRef:
     if entry.base is None:
         raise Damaged(f"page {entry.number} was removed", doing="reading a table", hint="Run check")
     return entry.base
+
+
+def page_to_json(page: Entry | Draft) -> list[Any]:
+    """A page of a table for a work item, or for its result; numbers and dates don't travel."""
+    refs = [ref for ref in (page.base, page.overlay) if ref is not None]
+    bounds = [None if key is None else key.hex() for key in (page.least, page.greatest)]
+    return [[encode_page_ref(ref) for ref in refs], page.rows, *bounds]
+
+
+def entry_from_json(body: Sequence[Any]) -> Entry:
+    """The reverse of `page_to_json`."""
+    base, overlay = (*map(decode_page_ref, body[0]), None)[:2]
+    least, greatest = (None if key is None else bytes.fromhex(key) for key in body[2:])
+    return Entry(LogicalPage(0), UNBORN, base, overlay, body[1], least, greatest)
 
 
 def base_of(table: pa.Table, schema: TableSchema) -> BasePage:

@@ -86,8 +86,7 @@ class PageCache:
         """What a live entry holds; a page without rows is not read."""
         if not entry.rows and entry.overlay is None:
             return PageContents(base_of(no_rows(schema.row_schema), schema))
-        base = self.base(live_base(entry), schema, read)
-        return PageContents(base, None if entry.overlay is None else self.overlay(entry.overlay, schema, read))
+        return self._overlaid(self.base(live_base(entry), schema, read), entry, schema, read)
 
     def chosen(self, entry: Entry, schema: TableSchema, read: ReadPage, columns: Sequence[str]) -> PageContents:
         """What a live entry holds, with a choice of columns, which has the order's among it; it is not kept."""
@@ -100,7 +99,7 @@ class PageCache:
         else:
             self.opened += 1
             base = base_of(decode_page(read(ref), schema, columns), schema)
-        return PageContents(base, None if entry.overlay is None else self.overlay(entry.overlay, schema, read))
+        return self._overlaid(base, entry, schema, read)
 
     def at_least(self, entry: Entry, schema: TableSchema, read: ReadPage, columns: Sequence[str]) -> PageContents:
         """What a live entry holds: the whole of it where pages of its size are kept, else a choice of columns."""
@@ -116,8 +115,7 @@ class PageCache:
         ref = live_base(entry)
         if entry.rows <= self.kept_rows or self._recall(ref, schema) is not None:
             return self.contents(entry, schema, read)
-        base = self._part(ref, schema, read, columns)
-        return PageContents(base, None if entry.overlay is None else self.overlay(entry.overlay, schema, read))
+        return self._overlaid(self._part(ref, schema, read, columns), entry, schema, read)
 
     def opened_page(self, entry: Entry, schema: TableSchema, read: ReadPage) -> OpenedPage | None:
         """The page of a live entry, to be decoded for the caller alone; None when it is kept already, or has an
@@ -146,6 +144,9 @@ class PageCache:
             page = base_of(decode_page(read(ref), schema), schema)
             self.remember(ref, schema, page)
         return page
+
+    def _overlaid(self, base: BasePage, entry: Entry, schema: TableSchema, read: ReadPage) -> PageContents:
+        return PageContents(base, None if entry.overlay is None else self.overlay(entry.overlay, schema, read))
 
     def overlay(self, ref: PageRef, schema: TableSchema, read: ReadPage) -> Overlay:
         page = self._recall(ref, schema)

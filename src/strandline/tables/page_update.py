@@ -7,7 +7,6 @@ calls but decoded pages, whose names are never used again.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import cast
 
@@ -15,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.engine import parallel
-from strandline.errors import Damaged
 from strandline.pages import Entry, TableEdit
-from strandline.tables.keys import provisional_start
+from strandline.tables.keys import provisional_start, runs_between
 from strandline.tables.page_cache import PageCache
 from strandline.tables.page_writer import SMALL_WRITES, EncodedPage, Limits, PageIO, PageWriter, resolve
 from strandline.tables.row_changes import Delta, RowChange, merged, with_numbers
@@ -152,16 +150,8 @@ def _by_page(edit: TableEdit, delta: Delta) -> Iterator[tuple[bytes, Entry, Delt
 
 def split_by_page(pages: Sequence[Place], delta: Delta) -> Iterator[tuple[bytes, Entry, Delta]]:
     """A delta by the pages that its keys belong to; `pages` are in order and hold all of these."""
-    separators = [separator for separator, _ in pages]
-    start = 0
-    while start < len(delta.keys):
-        place = bisect_right(separators, delta.keys[start]) - 1
-        if place < 0:
-            raise Damaged("a table has no page for a key", doing="changing pages", hint="Run check")
-        last = place + 1 == len(pages)
-        end = len(delta.keys) if last else bisect_left(delta.keys, separators[place + 1], start)
+    for place, start, end in runs_between([separator for separator, _ in pages], delta.keys):
         yield (*pages[place], delta.slice(start, end))
-        start = end
 
 
 def _numbered(edit: TableEdit, delta: Delta) -> Delta:

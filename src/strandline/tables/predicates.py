@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.errors import SchemaError, SqlError
+from strandline.errors import SchemaError, SqlError, is_broken
 from strandline.relations import convert
 from strandline.storage import cached_property
 from strandline.tables.incoming_rows import exact_array, is_held
@@ -40,11 +40,6 @@ def literal(value: Any, field: pa.Field, doing: str) -> pa.Array:
     if isinstance(value, pa.Scalar):
         return convert(pa.repeat(value, 1), field.type, field.name)
     return exact_array([value], field, doing)
-
-
-def repeat(value: pa.Array, count: int) -> pa.Array:
-    """A column of one value."""
-    return value if count == 1 else value.take(pa.array(np.zeros(count, dtype=np.int64)))
 
 
 class TableExpression:
@@ -112,12 +107,21 @@ class TableExpression:
         return tree.name if plain else None
 
 
-def check_params(params: Mapping[str, Any] | None, expressions: Iterable[TableExpression]) -> None:
-    """Refuses parameters that no expression names: a name is probably misspelt."""
-    used = {name for expression in expressions for name in expression.parameters}
+def condition_of(
+    where: str | None,
+    schema: TableSchema,
+    params: Mapping[str, Any] | None,
+    others: Iterable[TableExpression] = (),
+) -> TableExpression | None:
+    """A condition on a table. A parameter that neither it nor the expressions beside it name is refused: probably its
+    name is misspelt.
+    """
+    condition = None if where is None else TableExpression(where, schema.arrow_schema, params)
+    used = {name for each in (condition, *others) if each is not None for name in each.parameters}
     unused = sorted(set(params or {}) - used)
     if unused:
         raise SqlError(f"parameter :{unused[0]} is given but not used", doing="reading parameters")
+    return condition
 
 
 @lru_cache(maxsize=1024)
@@ -330,7 +334,7 @@ def _fitting(value: Any, kind: pa.DataType) -> _Fit | None:
     plain = (
         (pt.is_float64(kind) and isinstance(value, float))
         or (pt.is_date32(kind) and isinstance(value, dt.date) and not isinstance(value, dt.datetime))
-        or (is_plain_text(kind) and isinstance(value, str) and _is_text(value))
+        or (is_plain_text(kind) and isinstance(value, str) and not is_broken(value))
         or (pt.is_binary(kind) and isinstance(value, bytes))
     )
     if plain:
@@ -343,11 +347,6 @@ def _fitting(value: Any, kind: pa.DataType) -> _Fit | None:
             return None
         return _Fit(held, is_held(value, held))
     return None
-
-
-def _is_text(value: str) -> bool:
-    """Whether UTF-8 holds it: Python's strings may hold halves of characters."""
-    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def _fitting_text(text: str, kind: pa.DataType) -> _Fit | None:

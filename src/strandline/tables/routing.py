@@ -95,11 +95,11 @@ def routed_schema(schema: TableSchema, form: Form = Form.ROUTED) -> pa.Schema:
     """
     own = [pa.field(ROW, pa.int64())] if not schema.key else []
     images = [pa.field(BEFORE, before_type(schema))] if form is Form.CHECKED else []
-    return pa.schema([pa.field(CHANGE, pa.int8()), *own, *list(schema.row_schema)[1:], *images])
+    return pa.schema([pa.field(CHANGE, pa.int8()), *own, *schema.image_schema, *images])
 
 
 def before_type(schema: TableSchema) -> pa.StructType:
-    return pa.struct([field for field in list(schema.row_schema)[1:] if field.name not in schema.key])
+    return pa.struct([field for field in schema.image_schema if field.name not in schema.key])
 
 
 def route(
@@ -155,7 +155,7 @@ def choose_cuts(pages: Sequence[LocalPage], arrivals: Arrivals, schema: TableSch
     """
     keys = _sample(arrivals, schema) if arrivals.bytes > target else []
     weight = arrivals.bytes / max(len(keys), 1)
-    marks = [(page.separator, True, float(sum(part.size for part in page.entry.pages))) for page in pages]
+    marks = [(page.separator, True, float(page.entry.size)) for page in pages]
     marks += [(key, False, weight) for key in keys]
     cuts: list[bytes] = []
     reached = 0.0
@@ -194,7 +194,7 @@ def _routed(group: pa.Table, schema: TableSchema, form: Form, doing: str) -> pa.
     images = None
     if form in (Form.CHANGES, Form.CHECKED):
         kind = kinds(group)
-        rows = cast_rows(group.select(schema.names), pa.schema(list(schema.row_schema)[1:]))
+        rows = cast_rows(group.select(schema.names), schema.image_schema)
         check_not_null(rows.filter(pa.array(kind != DELETE)), schema, doing)
         if form is Form.CHECKED:
             images = cast_rows(group.select([BEFORE]), pa.schema([pa.field(BEFORE, before_type(schema))])).column(0)

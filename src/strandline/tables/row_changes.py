@@ -134,6 +134,12 @@ def with_numbers(delta: Delta, first: int) -> Delta:
     return Delta(keys, delta.live, np.concatenate([delta.rows[:start], numbers]), delta.images)
 
 
+def ordered_delta(keys: Sequence[bytes], live: Numbers, rows: Numbers, images: pa.Table) -> Delta:
+    """Changes whose keys come in any order."""
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    return Delta([keys[place] for place in order], live[order], rows[order], images)
+
+
 def merged(deltas: Sequence[Delta]) -> Delta:
     """One delta of several that have no key in common: locks see to that."""
     if len(deltas) == 1:
@@ -144,9 +150,7 @@ def merged(deltas: Sequence[Delta]) -> Delta:
         [np.where(d.positions >= 0, d.positions + shift, NONE) for d, shift in zip(deltas, shifts, strict=True)]
     )
     rows = np.concatenate([delta.rows for delta in deltas])
-    images = pa.concat_tables([delta.images for delta in deltas]).combine_chunks()
-    order = sorted(range(len(keys)), key=keys.__getitem__)
-    return Delta([keys[place] for place in order], live[order], rows[order], images)
+    return ordered_delta(keys, live, rows, pa.concat_tables([delta.images for delta in deltas]).combine_chunks())
 
 
 def write_freed(freed: Mapping[bytes, int], path: str) -> str:
@@ -327,7 +331,7 @@ class PendingWrites:
 
     def no_images(self) -> pa.Table:
         """No rows, without `_row`."""
-        return no_rows(pa.schema(list(self.schema.row_schema)[1:]))
+        return no_rows(self.schema.image_schema)
 
     def clear(self) -> None:
         self.images.clear()

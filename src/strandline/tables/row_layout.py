@@ -19,7 +19,7 @@ from strandline.changes import COUNT as DELTA_COUNT
 from strandline.errors import ChangesError, SchemaError
 from strandline.tables.keys import decode_first, encode_keys
 from strandline.tables.predicates import ALL
-from strandline.tables.row_changes import NONE, Delta
+from strandline.tables.row_changes import NONE, Delta, ordered_delta
 from strandline.tables.scan import TableReader
 from strandline.values import cast_rows, plain_schema, row_signatures, scheme_of
 
@@ -85,10 +85,9 @@ class RowLayout:
 def put_and_gone(put: pa.Table, gone: pa.Table, key: Sequence[str]) -> Delta:
     """Rows to put under their keys, and rows to take away, as the tables' installer takes them."""
     both = pa.concat_tables([put, gone]).combine_chunks()
-    keys = encode_keys(both, key)
-    order = sorted(range(len(keys)), key=keys.__getitem__)
-    live = np.array([place if place < len(put) else NONE for place in order], dtype=np.int64)
-    return Delta([keys[place] for place in order], live, np.full(len(keys), NONE, dtype=np.int64), both)
+    live = np.arange(len(both))
+    live[len(put) :] = NONE
+    return ordered_delta(encode_keys(both, key), live, np.full(len(both), NONE, dtype=np.int64), both)
 
 
 def keyed_changes(schema: pa.Schema, key: Sequence[str], gone: pa.Table, rows: pa.Table) -> ChangeSet:

@@ -13,8 +13,7 @@ tables below them.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -24,7 +23,8 @@ import pyarrow as pa
 from strandline.engine import parallel
 from strandline.errors import Damaged
 from strandline.pages import Entry, Mode, Transaction
-from strandline.tables.keys import encode_keys, is_provisional
+from strandline.tables.incoming_rows import check_distinct, taken_keys
+from strandline.tables.keys import encode_keys, is_provisional, runs_between
 from strandline.tables.page import PageContents
 from strandline.tables.page_cache import PageCache
 from strandline.tables.predicates import ALL, KeyBounds, TableExpression, key_bounds
@@ -128,11 +128,8 @@ class LockingReader:
         return _grouped(pages, ordered)
 
     def present(self, pending: PendingWrites, keys: Sequence[bytes]) -> dict[bytes, int]:
-        """Lock keys for writing; those that are there, with their row numbers."""
-        there: dict[bytes, int] = {}
-        for entry, part in self.lock_keys(pending, keys, Mode.X):
-            rows = self._contents(pending, entry, pending.schema.order).rows_of(part)
-            there |= {key: row for key, row in zip(part, rows.tolist(), strict=True) if row != NONE}
+        """Lock keys for writing; those that are there, own changes included, with their row numbers."""
+        there = self._standing(pending, keys)
         for key in keys:
             own = pending.net.get(key)
             if own is not None and own[0] == NONE:
@@ -140,6 +137,15 @@ class LockingReader:
             elif own is not None:
                 there[key] = own[2]
         return there
+
+    def new_keys(self, pending: PendingWrites, rows: pa.Table, doing: str, left: Collection[bytes] = ()) -> list[bytes]:
+        """Lock the keys of rows that are to be new; refused where one is there twice, or already and not `left`."""
+        keys = encode_keys(rows, pending.schema.key)
+        check_distinct(keys, rows, pending.schema, doing)
+        present = self.present(pending, [key for key in keys if key not in left])
+        if present:
+            raise taken_keys(rows, pending.schema, [n for n, key in enumerate(keys) if key in present], doing)
+        return keys
 
     def rows_at(self, pending: PendingWrites, keys: Sequence[bytes]) -> Selection:
         """Lock keys for writing; the rows that are there, own changes included."""
@@ -290,7 +296,7 @@ class LockingReader:
         )
 
     def _standing(self, pending: PendingWrites, keys: Sequence[bytes]) -> dict[bytes, int]:
-        """The numbers of rows that stand under these keys on pages."""
+        """Lock keys for writing; the numbers of the rows that stand under them on pages."""
         standing: dict[bytes, int] = {}
         for entry, part in self.lock_keys(pending, keys, Mode.X) if keys else ():
             rows = self._contents(pending, entry, pending.schema.order).rows_of(part)
@@ -307,12 +313,5 @@ def _page_of(pending: PendingWrites, entry: Entry | None) -> Entry:
 
 def _grouped(pages: Sequence[tuple[bytes, Entry]], ordered: Sequence[bytes]) -> list[tuple[Entry, list[bytes]]]:
     """Keys in order, by the pages that they belong to."""
-    separators = [separator for separator, _ in pages]
-    grouped: list[tuple[Entry, list[bytes]]] = []
-    start = 0
-    while start < len(ordered):
-        place = bisect_right(separators, ordered[start]) - 1
-        end = len(ordered) if place + 1 == len(pages) else bisect_left(ordered, separators[place + 1], start)
-        grouped.append((pages[place][1], list(ordered[start:end])))
-        start = end
-    return grouped
+    runs = runs_between([separator for separator, _ in pages], ordered)
+    return [(pages[place][1], list(ordered[start:end])) for place, start, end in runs]

@@ -23,23 +23,19 @@ import pyarrow.types as pt
 from strandline.engine import cut_evenly, parallel
 from strandline.errors import InputError, NotFound, StrandlineError
 from strandline.pages import (
-    UNBORN,
     Entry,
-    LogicalPage,
     Objects,
     PageSnapshot,
     ReadView,
     TableEntry,
-    decode_page_ref,
-    encode_page_ref,
     is_own_name,
 )
 from strandline.relations import Bounds, Relation, Scan, Split, moment, read_scan, register_reader
-from strandline.storage import LocalStorage, ObjectStorage, OverlayStorage, Storage, open_storage
+from strandline.storage import OverlayStorage, Storage, open_storage
 from strandline.tables.keys import decode_first
-from strandline.tables.page import Columns, OpenedPage, Overlay, PageContents, live_base
+from strandline.tables.page import Columns, OpenedPage, Overlay, PageContents, entry_from_json, live_base, page_to_json
 from strandline.tables.page_cache import PageCache
-from strandline.tables.predicates import ALL, KeyBounds, TableExpression, check_params, key_bounds
+from strandline.tables.predicates import ALL, KeyBounds, TableExpression, condition_of, key_bounds
 from strandline.tables.schema import ROW, TableSchema
 from strandline.values import Condition, is_plain_text, no_rows, spark_schema, spark_struct, spark_table
 
@@ -52,7 +48,7 @@ _here: weakref.WeakValueDictionary[str, Storage] = weakref.WeakValueDictionary()
 
 def reachable(storage: Storage) -> str:
     """The name by which workers find a storage; one in memory is found by this process alone."""
-    if is_shared(storage):
+    if storage.is_shared:
         return storage.url
     name = f"{storage.url}{id(storage)}"
     _here[name] = storage
@@ -69,11 +65,6 @@ def reached(view: ReadView, storage: Storage) -> str:
             hint="Make the branch permanent first, with keep(name); to_arrow and query read it as it is",
         )
     return reachable(storage)
-
-
-def is_shared(storage: Storage) -> bool:
-    """Whether other processes can open it."""
-    return isinstance(storage, (LocalStorage, ObjectStorage))
 
 
 def objects_of(store: str) -> Objects:
@@ -129,12 +120,10 @@ class TableReader:
     @property
     def bytes(self) -> int:
         """The size of its pages."""
-        return 0 if self.entry.root is None else self.entry.root.sums.bytes
+        return self.entry.sums.bytes
 
     def condition(self, where: str | None, params: Mapping[str, Any] | None = None) -> TableExpression | None:
-        condition = None if where is None else TableExpression(where, self.schema.arrow_schema, params)
-        check_params(params, [condition] if condition is not None else [])
-        return condition
+        return condition_of(where, self.schema, params)
 
     def entries(self, bounds: KeyBounds) -> Iterator[Entry]:
         """The pages that may hold such keys, by key."""
@@ -179,7 +168,7 @@ class TableReader:
     ) -> pa.Table:
         """The rows of one page."""
         needed = {*wanted, *self.schema.order, *(condition.condition.columns if condition is not None else ())}
-        contents = self.contents(entry, tuple(needed))
+        contents = self._cache.at_least(entry, self.schema, self.view.read, tuple(needed))
         if bounds.points is not None and len(bounds.points) == 1:
             place = contents.find(bounds.points[0])
             rows = contents.base.table.slice(0, 0) if place is None else contents.image(place)
@@ -189,12 +178,8 @@ class TableReader:
             rows = rows.filter(pa.array(condition.mask(rows)))
         return rows.select(list(wanted))
 
-    def contents(self, entry: Entry, needed: Sequence[str]) -> PageContents:
-        """What one page holds, the whole of it or at least these columns, which have the order's among them."""
-        return self._cache.at_least(entry, self.schema, self.view.read, needed)
-
     def looked_through(self, entry: Entry, needed: Sequence[str]) -> PageContents:
-        """The same, kept for looking for rows of the table again."""
+        """What one page holds, the whole of it or at least these columns, kept for looking for rows again."""
         return self._cache.looked_through(entry, self.schema, self.view.read, needed)
 
     def bounds(self, entry: Entry, column: str) -> tuple[Any, Any] | None:
@@ -242,7 +227,7 @@ class TableRelation:
 
     @property
     def bytes(self) -> int:
-        return sum(page.size for entry in self.reader.entries(self.bounds) for page in entry.pages)
+        return sum(entry.size for entry in self.reader.entries(self.bounds))
 
     @property
     def rows(self) -> int:
@@ -252,16 +237,15 @@ class TableRelation:
         return [self._part(entry) for entry in self.reader.entries(self.bounds)]
 
     def _part(self, entry: Entry) -> Split:
-        size = sum(page.size for page in entry.pages)
         options = {
             "module": __name__,
             "store": self.store,
-            "pages": [encode_page_ref(page) for page in entry.pages],
+            "page": page_to_json(entry),
             "record": self.reader.schema.to_bytes().decode(),
         }
         path = f"{self.store}/{live_base(entry).name}"
-        scan = Scan(FORMAT, path, self.schema, options=options, rows=entry.rows, bytes=size)
-        return Split(scan, entry.rows, size, key_column_bounds((entry.least, entry.greatest), self.reader.schema))
+        scan = Scan(FORMAT, path, self.schema, options=options, rows=entry.rows, bytes=entry.size)
+        return Split(scan, entry.rows, entry.size, key_column_bounds((entry.least, entry.greatest), self.reader.schema))
 
 
 def table_relation(view: ReadView, name: str, cache: PageCache, storage: Storage) -> TableRelation:
@@ -285,8 +269,7 @@ def read_page(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[p
     """The current rows of a page, in order of the key."""
     schema = TableSchema.from_bytes(scan.options["record"].encode())
     objects = objects_of(scan.options["store"])
-    base, overlay = (*map(decode_page_ref, scan.options["pages"]), None)[:2]
-    entry = Entry(LogicalPage(0), UNBORN, base, overlay)
+    entry = entry_from_json(scan.options["page"])
     needed = tuple({*columns, *schema.order})
     rows = PageCache(0).chosen(entry, schema, objects.page, needed).table
     yield from rows.select(list(columns)).to_batches(max_chunksize=batch_rows)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -48,6 +49,15 @@ class Column:
     nullable: bool = True
     default: pa.Array | None = None
 
+    def filled(self, count: int) -> pa.Array:
+        """What so many of those rows hold."""
+        return pa.nulls(count, self.type) if self.default is None else repeat(self.default, count)
+
+
+def repeat(value: pa.Array, count: int) -> pa.Array:
+    """An array of one value as a column."""
+    return value if count == 1 else value.take(pa.array(np.zeros(count, dtype=np.int64)))
+
 
 @dataclass(frozen=True)
 class TableSchema:
@@ -72,6 +82,11 @@ class TableSchema:
     def row_schema(self) -> pa.Schema:
         """The schema of rows inside the store: `_row` first, every field nullable."""
         return pa.schema([pa.field(ROW, pa.int64()), *(pa.field(c.name, c.type) for c in self.columns)])
+
+    @cached_property
+    def image_schema(self) -> pa.Schema:
+        """The same without `_row`: rows that come, or that keys are to stand for."""
+        return pa.schema(list(self.row_schema)[1:])
 
     @cached_property
     def file_schema(self) -> pa.Schema:

@@ -21,13 +21,13 @@ from strandline.pages import CommitNumber, Mode, ReadView, Transaction, Version,
 from strandline.relations import arrow_type, names_of
 from strandline.tables.bulk_pages import WriteMode
 from strandline.tables.bulk_write import LargeWrites, RowSource
-from strandline.tables.incoming_rows import check_distinct, fitted, in_order, taken_keys
+from strandline.tables.incoming_rows import check_distinct, fitted, in_order
 from strandline.tables.keys import encode_keys
 from strandline.tables.open_tables import OpenTables
 from strandline.tables.page import check_storable
 from strandline.tables.page_cache import PageCache
 from strandline.tables.page_rewrite import load
-from strandline.tables.predicates import literal, repeat
+from strandline.tables.predicates import condition_of, literal
 from strandline.tables.row_changes import PendingWrites, UpdateStatement
 from strandline.tables.schema import (
     NAMED,
@@ -36,6 +36,7 @@ from strandline.tables.schema import (
     refuse_broken_column,
     refuse_own_columns,
     renamed,
+    repeat,
     widened,
     with_column,
 )
@@ -43,7 +44,6 @@ from strandline.tables.update import (
     apply_changes,
     assignments,
     check_applicable,
-    condition_of,
     delete_rows,
     overwrite_rows,
     update_rows,
@@ -259,12 +259,7 @@ class TableTransaction:
         if not pending.schema.key:
             self.append(pending, new)
             return len(new)
-        keys = encode_keys(new, pending.schema.key)
-        check_distinct(keys, new, pending.schema, doing)
-        present = self.reader.present(pending, keys)
-        if present:
-            raise taken_keys(new, pending.schema, [n for n, key in enumerate(keys) if key in present], doing)
-        pending.put(keys, new)
+        pending.put(self.reader.new_keys(pending, new, doing), new)
         return len(new)
 
     @_whole
@@ -300,7 +295,7 @@ class TableTransaction:
         assigned = assignments(pending.schema, set, values, params, doing)
         if set and not values:
             self._inner.statement = UpdateStatement(table, dict(set), where, dict(params or {}))
-        condition = condition_of(where, pending.schema, params, assigned)
+        condition = condition_of(where, pending.schema, params, assigned.expressions.values())
         return update_rows(self._tables, pending, condition, assigned)
 
     @_whole

@@ -33,14 +33,14 @@ from strandline.changes import (
 )
 from strandline.errors import ChangesError, InputError
 from strandline.pages import Mode
-from strandline.tables.incoming_rows import check_distinct, check_not_null, taken_keys
+from strandline.tables.incoming_rows import check_not_null
 from strandline.tables.keys import encode_keys, show_keys
 from strandline.tables.page_rewrite import delete_pages, update_pages
-from strandline.tables.predicates import TableExpression, check_params, literal, repeat
+from strandline.tables.predicates import TableExpression, literal
 from strandline.tables.routing import DELETE
 from strandline.tables.row_changes import PendingWrites
 from strandline.tables.row_locks import LockingReader, Selection
-from strandline.tables.schema import TableSchema
+from strandline.tables.schema import TableSchema, repeat
 from strandline.values import Flags, Positions, cast_rows, first_occurrences
 
 if TYPE_CHECKING:
@@ -139,16 +139,6 @@ def assignments(
     return Assignments(sets, plain, doing)
 
 
-def condition_of(
-    where: str | None, schema: TableSchema, params: Mapping[str, Any] | None, others: Assignments | None = None
-) -> TableExpression | None:
-    """A condition on a table; parameters must be named by it, or by the expressions that go with it."""
-    condition = None if where is None else TableExpression(where, schema.arrow_schema, params)
-    used = [*(others.expressions.values() if others is not None else ()), *([condition] if condition else [])]
-    check_params(params, used)
-    return condition
-
-
 def update_rows(
     tables: OpenTables, pending: PendingWrites, condition: TableExpression | None, assigned: Assignments
 ) -> int:
@@ -179,12 +169,7 @@ def delete_rows(tables: OpenTables, pending: PendingWrites, condition: TableExpr
 
 def _move(reader: LockingReader, pending: PendingWrites, chosen: Selection, new: pa.Table, doing: str) -> None:
     """Rows under new keys, which must be free, or be left by these very rows. They keep their numbers."""
-    keys = encode_keys(new, pending.schema.key)
-    check_distinct(keys, new, pending.schema, doing)
-    left = {*chosen.keys}
-    present = reader.present(pending, [key for key in keys if key not in left])
-    if present:
-        raise taken_keys(new, pending.schema, [n for n, key in enumerate(keys) if key in present], doing)
+    keys = reader.new_keys(pending, new, doing, left={*chosen.keys})
     numbers = reader.numbers_to_keep(pending, chosen)
     pending.leave(chosen.keys)
     pending.put(keys, new, numbers)
@@ -197,7 +182,8 @@ def apply_changes(tx: TableTransaction, pending: PendingWrites, changes: ChangeS
     if header.form == COUNTED:
         return _apply_counts(tx, pending, changes, doing, lenient=lenient)
     kind = kinds(changes.rows)
-    keys = encode_keys(cast_rows(changes.rows.select(header.key), _schema(pending, header.key)), schema.key)
+    key_schema = pa.schema([schema.row_schema.field(name) for name in header.key])
+    keys = encode_keys(cast_rows(changes.rows.select(header.key), key_schema), schema.key)
     if lenient:
         tx.reader.lock_keys(pending, keys, Mode.X)
     else:
@@ -206,7 +192,7 @@ def apply_changes(tx: TableTransaction, pending: PendingWrites, changes: ChangeS
         places = np.array([there.get(key, -1) for key in keys], dtype=np.int64)
         check_fit(KeyedImages.of(changes), held.rows, places, doing)
     put = np.flatnonzero(kind != DELETE)
-    rows = cast_rows(changes.rows.select(schema.names).take(pa.array(put)), _schema(pending, schema.names))
+    rows = cast_rows(changes.rows.select(schema.names).take(pa.array(put)), schema.image_schema)
     check_not_null(rows, schema, doing)
     pending.delete([keys[place] for place in np.flatnonzero(kind == DELETE)])
     pending.put([keys[place] for place in put], rows)
@@ -244,7 +230,7 @@ def _apply_counts(
     tx: TableTransaction, pending: PendingWrites, changes: ChangeSet, doing: str, *, lenient: bool
 ) -> int:
     """Rows removed and added by value."""
-    rows = cast_rows(changes.rows.select(pending.schema.names), _schema(pending, pending.schema.names))
+    rows = cast_rows(changes.rows.select(pending.schema.names), pending.schema.image_schema)
     counts = np.asarray(changes.rows.column(COUNT), dtype=np.int64)
     check_not_null(rows.filter(pa.array(counts > 0)), pending.schema, doing)
     removes = bool((counts < 0).any())
@@ -288,17 +274,7 @@ def _change(
             tx.append(pending, new)
         return len(gone) + len(new)
     # What does not fit is told before anything is changed.
-    new_keys = encode_keys(new, pending.schema.key)
-    doing = f"applying changes to {pending.name}"
-    check_distinct(new_keys, new, pending.schema, doing)
-    left = {*gone}
-    present = tx.reader.present(pending, [key for key in new_keys if key not in left])
-    if present:
-        raise taken_keys(new, pending.schema, [n for n, key in enumerate(new_keys) if key in present], doing)
+    keys_of_new = tx.reader.new_keys(pending, new, f"applying changes to {pending.name}", left={*gone})
     pending.remove(gone)
-    pending.put(new_keys, new)
+    pending.put(keys_of_new, new)
     return len(gone) + len(new)
-
-
-def _schema(pending: PendingWrites, names: tuple[str, ...]) -> pa.Schema:
-    return pa.schema([pending.schema.row_schema.field(name) for name in names])

@@ -226,7 +226,7 @@ def in_table_shape(rows: pa.Table, definition: WhatIfDefinition, schema: TableSc
         column = schema.column(name)
         stored = definition.columns.get(column.id)
         if stored is None or stored not in there:
-            columns[name] = _default(column.default, column.type, len(rows))
+            columns[name] = column.filled(len(rows))
             continue
         held = rows.column(stored)
         try:
@@ -238,7 +238,3 @@ def in_table_shape(rows: pa.Table, definition: WhatIfDefinition, schema: TableSc
                 hint="Change the column back, or drop the what-if",
             ) from None
     return pa.table(columns) if columns else rows.select([])
-
-
-def _default(value: pa.Array | None, kind: pa.DataType, count: int) -> pa.Array:
-    return pa.nulls(count, kind) if value is None else pa.repeat(value[0], count)

@@ -418,9 +418,7 @@ def _as_signed(rows: pa.Table, signed: pa.ChunkedArray, schema: TableSchema, sha
             same &= fits
     for column in schema.columns:
         if column.id not in shape.types:
-            default = pa.nulls(1, column.type) if column.default is None else column.default
-            every = default.take(pa.array(np.zeros(len(rows), dtype=np.int64)))
-            same &= ~unequal(rows.column(column.name), pa.chunked_array([every]))
+            same &= ~unequal(rows.column(column.name), pa.chunked_array([column.filled(len(rows))]))
     if held:
         now = pa.chunked_array([signatures(pa.table(held), list(held))])
         same &= np.asarray(pc.fill_null(pc.equal(now, signed), False), dtype=np.bool_)

@@ -61,7 +61,7 @@ def listed(home: WhatIfHost) -> list[WhatIfListing]:
         listing = []
         for definition in definitions(view, home.cache).values():
             table, tuples = view.domain(definition.table), view.find_domain(definition.differential)
-            rows = tuples.root.sums.rows if tuples is not None and tuples.root is not None else 0
+            rows = tuples.sums.rows if tuples is not None else 0
             below = definition.below if definition.below is not None else (table.name if table is not None else None)
             listing.append(
                 WhatIfListing(definition.name, below, table.name if table is not None else None, definition.level, rows)

@@ -12,7 +12,7 @@ scan time and a span. It is read here or on a Spark worker. The relation keeps i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import or_
@@ -29,7 +29,6 @@ from strandline.tables import (
     ALL,
     KEPT_ROWS,
     ROW,
-    Assignments,
     Columns,
     KeyBounds,
     PageCache,
@@ -89,7 +88,7 @@ class ReadPlan:
     ) -> None:
         self._reader = reader
         self.names = names
-        self._bounds = bounds
+        self.bounds = bounds
         self._span = span
         pages = reader.base_pages(bounds)
         self._pages = [page for page in pages if span is None or span.holds(page[0])]
@@ -131,7 +130,7 @@ class ReadPlan:
         ranges = []
         for place, (_, entry) in enumerate(pages):
             stretches = tuple((level[place], level[place + 1]) for level in ends)
-            is_read = bool(entry.rows) and self._bounds.meets(entry.least, entry.greatest)
+            is_read = bool(entry.rows) and self.bounds.meets(entry.least, entry.greatest)
             if is_read or any(end > start for start, end in stretches):
                 ranges.append(ReadRange(entry if is_read else None, stretches))
         return ranges
@@ -146,14 +145,6 @@ class ReadPlan:
         """The tuples of each level that are placed in a range, with all columns or with those that were read first."""
         levels = self.whole_levels if whole else self.levels
         return [level.part(start, end) for level, (start, end) in zip(levels, part.stretches, strict=True)]
-
-    def base_rows(self, part: ReadRange) -> pa.Table:
-        """The rows of the base in a range, with their numbers."""
-        return self._reader.base_rows(part.entry, self.names, self._bounds)
-
-    def base_columns(self, part: ReadRange) -> Columns:
-        """The same for a plain read."""
-        return self._reader.base_columns(part.entry, self.names, self._bounds)
 
 
 def _within(level: DifferentialRelation, span: PageSpan) -> DifferentialRelation:
@@ -228,7 +219,7 @@ class WhatIfReader:
         entries = [entry for _, entry in self.base_pages(bounds)]
         for definition in self.chain.definitions:
             entries += self.differential(definition).entries(bounds)[0]
-        return sum(page.size for entry in entries for page in entry.pages)
+        return sum(entry.size for entry in entries)
 
     def condition(self, where: str | None, params: Mapping[str, Any] | None = None) -> TableExpression | None:
         """A checked condition over its rows: what is wrong with it is said before anything is read."""
@@ -258,7 +249,7 @@ class WhatIfReader:
         shown = list(dict.fromkeys([*wanted, *(condition.condition.columns if condition is not None else ())]))
 
         def read(part: ReadRange) -> pa.Table:
-            base, key = plan.base_columns(part), self.schema.key
+            base, key = self._base_columns(plan, part.entry), self.schema.key
             rows = rows_in_place(plan.differentials(part, whole=False), base, key, shown, self.scan)
             if rows is None:
                 rows = interleaved_rows(plan.differentials(part), base, key, shown, self.scan)
@@ -273,7 +264,8 @@ class WhatIfReader:
         bounds = key_bounds(condition, self.schema) if bounds is None else bounds
         plan = ReadPlan(self, self._needed(self.schema.names, condition), bounds)
         parts = parallel_if_large(lambda part: self._select(plan, part, condition), plan.ranges, plan.size)
-        empty = self._empty(list(self.schema.names))
+        nothing = np.empty(0, dtype=np.int64)
+        empty = Tuples(no_rows(self.schema.image_schema), *(nothing for _ in ORIGINS))
         own = plan.levels[0].rows if plan.levels else None
         return WhatIfSelection(
             _joined([part.visible for part in parts], empty), _joined([part.hidden for part in parts], empty), own
@@ -285,7 +277,7 @@ class WhatIfReader:
         return self.differential(definition).placed(names, ALL).relation(names).rows
 
     def _select(self, plan: ReadPlan, part: ReadRange, condition: TableExpression | None) -> VisibleTuples:
-        shown = visible_tuples(plan.differentials(part), plan.base_rows(part), self.schema.key, self.scan)
+        shown = visible_tuples(plan.differentials(part), self._base_rows(plan, part.entry), self.schema.key, self.scan)
         if condition is None:
             return shown
         return VisibleTuples(shown.visible.take(condition.mask(shown.visible.rows)), shown.hidden)
@@ -293,11 +285,6 @@ class WhatIfReader:
     def _needed(self, wanted: Sequence[str], condition: TableExpression | None) -> list[str]:
         asked = {*wanted, *self.schema.key, *(condition.condition.columns if condition is not None else ())}
         return [name for name in self.schema.names if name in asked] or [self.schema.names[0]]
-
-    def _empty(self, names: list[str]) -> Tuples:
-        nothing = np.empty(0, dtype=np.int64)
-        rows = no_rows(pa.schema([self.schema.row_schema.field(name) for name in names]))
-        return Tuples(rows, *(nothing for _ in ORIGINS))
 
     def differential(self, definition: WhatIfDefinition) -> TupleReader:
         """One of its differential relations."""
@@ -307,21 +294,21 @@ class WhatIfReader:
         """The relation that the what-if is defined on, at the same state."""
         return WhatIfReader(self.chain.below, self.view, self.cache, scan=self.scan, base_view=self._base.view)
 
-    def base_rows(self, entry: Entry | None, names: list[str], bounds: KeyBounds) -> pa.Table:
+    def _base_rows(self, plan: ReadPlan, entry: Entry | None) -> pa.Table:
         """Rows of a page of the base, with their numbers."""
-        wanted = [ROW, *names]
+        wanted = [ROW, *plan.names]
         schema = pa.schema([self.schema.row_schema.field(name) for name in wanted])
         if entry is None:
             return no_rows(schema)
-        single = bounds if len(bounds.points or ()) == 1 else ALL
+        single = plan.bounds if len(plan.bounds.points or ()) == 1 else ALL
         rows = self._base.rows(entry, wanted, None, single)
         return pa.Table.from_arrays(rows.columns, schema=schema)
 
-    def base_columns(self, entry: Entry | None, names: list[str], bounds: KeyBounds) -> Columns:
+    def _base_columns(self, plan: ReadPlan, entry: Entry | None) -> Columns:
         """The same for a plain read: of a large page that is wanted as a whole no more is decoded than must be."""
-        if entry is None or entry.rows <= KEPT_ROWS or len(bounds.points or ()) == 1:
-            return Columns(self.base_rows(entry, names, bounds))
-        return self._base.columns_of(entry, names)
+        if entry is None or entry.rows <= KEPT_ROWS or len(plan.bounds.points or ()) == 1:
+            return Columns(self._base_rows(plan, entry))
+        return self._base.columns_of(entry, plan.names)
 
     def base_pages(self, bounds: KeyBounds) -> Iterator[tuple[EncodedKey, Entry]]:
         """Separators and pages of the base for such keys."""
@@ -343,7 +330,10 @@ class WhatIfSelection:
 
 
 def checked_condition(
-    where: str | None, schema: TableSchema, params: Mapping[str, Any] | None, others: Assignments | None = None
+    where: str | None,
+    schema: TableSchema,
+    params: Mapping[str, Any] | None,
+    others: Iterable[TableExpression] = (),
 ) -> TableExpression | None:
     """A condition over the rows of a table, checked as a whole."""
     condition = condition_of(where, schema, params, others)
@@ -410,7 +400,7 @@ class WhatIfRelation:
 
     def _part(self, span: PageSpan, entries: Sequence[Entry], options: dict[str, Any]) -> Split:
         levels = [self.reader.differential(one).entries(span.bounds)[0] for one in self.reader.chain.definitions]
-        size = sum(_size(entry) for entry in (*entries, *(page for pages in levels for page in pages)))
+        size = sum(entry.size for entry in (*entries, *(page for pages in levels for page in pages)))
         here = {**options, "low": span.low.hex(), "high": None if span.high is None else span.high.hex()}
         scan = Scan(FORMAT, f"{self.store}/{self.name}/{span.low.hex()}", self.schema, options=here, bytes=size)
         rows = sum(entry.rows for entry in entries)
@@ -441,7 +431,7 @@ class WhatIfRelation:
             if not group:
                 low = separator
             group.append(entry)
-            size += _size(entry)
+            size += entry.size
             last = place + 1 == len(pages)
             if size >= PART_BYTES or last:
                 yield PageSpan(low, self.reader.next_separator(separator) if last else pages[place + 1][0]), group
@@ -482,7 +472,3 @@ def _opened(store: str, name: str, scan: int, states: str) -> WhatIfReader:
     objects, cache = objects_of(store), PageCache(_KEPT_BYTES)
     view, base = (ReadView(State.from_json(state), objects) for state in json.loads(states))
     return WhatIfReader(chain_of(view, cache, name), view, cache, scan=scan, base_view=base)
-
-
-def _size(entry: Entry) -> int:
-    return sum(page.size for page in entry.pages)

@@ -107,11 +107,6 @@ class IdSet:
         """The numbers where they are kept as a list."""
         return cast(Numbers, self.few)
 
-    @property
-    def bytes(self) -> int:
-        held = self.bits if self.bits is not None else self.few
-        return 0 if held is None else held.nbytes
-
     def _run(self, start: int, count: int) -> Flags:
         """The flags of consecutive numbers: a stretch of the bitmap."""
         bits = cast(Bits, self.bits)

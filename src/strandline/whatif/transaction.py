@@ -34,6 +34,7 @@ from strandline.tables import (
     PageCache,
     TableTransaction,
     encode_keys,
+    ordered_delta,
 )
 from strandline.whatif.catalog import (
     CATALOG,
@@ -87,9 +88,7 @@ def _delta(tuples: pa.Table, commit: int) -> Delta:
     rows = np.broadcast_to(np.int64(NONE), len(tuples))
     if _ascends(tuples.column(STORED[PLACE])):
         return Delta(IntegerKeys([numbers(tuples, name) for name in KEY]), None, rows, tuples)
-    keys = encode_keys(tuples, KEY)
-    order = sorted(range(len(keys)), key=keys.__getitem__)
-    return Delta([keys[place] for place in order], np.array(order, dtype=np.int64), rows, tuples)
+    return ordered_delta(encode_keys(tuples, KEY), np.arange(len(tuples)), rows, tuples)
 
 
 def _dated(column: pa.ChunkedArray, commit: int) -> pa.ChunkedArray | pa.Array:

@@ -160,7 +160,7 @@ def update(
     """Change columns of the rows that satisfy `where`."""
     doing = f"updating {opened.definition.name}"
     schema = opened.schema
-    condition = checked_condition(where, schema, params, assigned)
+    condition = checked_condition(where, schema, params, assigned.expressions.values())
     chosen = opened.reader().select(condition)
     if not len(chosen.visible):
         return 0
@@ -267,8 +267,7 @@ def _apply_keyed(opened: OpenWhatIf, changes: ChangeSet, doing: str, *, lenient:
     if not lenient:
         check_fit(KeyedImages.of(changes), chosen.visible.rows, where, doing)
     put = np.flatnonzero(kind != DELETE)
-    schema = pa.schema([table_schema.row_schema.field(name) for name in table_schema.names])
-    rows = cast_rows(changes.rows.select(list(table_schema.names)), schema)
+    rows = cast_rows(changes.rows.select(list(table_schema.names)), table_schema.image_schema)
     check_not_null(rows.take(pa.array(put)), table_schema, doing)
     gone = chosen.visible.take(where[(kind == DELETE) & (where >= 0)])
     standing = put[where[put] >= 0]
@@ -288,8 +287,7 @@ def _apply_counted(opened: OpenWhatIf, changes: ChangeSet, doing: str, *, lenien
         raise ChangesError(
             "the changes count rows, and the table has a key", doing=doing, hint="Convert them with to_keyed(key)"
         )
-    schema = pa.schema([table_schema.row_schema.field(name) for name in table_schema.names])
-    rows = cast_rows(changes.rows.select(list(table_schema.names)), schema)
+    rows = cast_rows(changes.rows.select(list(table_schema.names)), table_schema.image_schema)
     counts = np.asarray(changes.rows.column(COUNT), dtype=np.int64)
     removed = np.flatnonzero(counts < 0)
     added = rows.take(pa.array(np.repeat(np.arange(len(counts)), np.maximum(counts, 0))))
