@@ -20,8 +20,8 @@ from strandline.changes.shape import SHORT_RUN, finish, in_order, keyed_header
 from strandline.changes.table_difference import difference
 from strandline.differential import window_raw
 from strandline.errors import ChangesError, KeysError
-from strandline.values import HashWriter, key_hashes, read_hashes, repeated_hashes
-from strandline.values.hash_runs import Hashes
+from strandline.values import HashWriter, key_hashes, read_hashes
+from strandline.values.hash_runs import Hashes, repeated_hashes
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.oracles.message_bytes import decoded, encoded
 from tests.replication.conftest import FOLDERS, Place, store_of
 from tests.replication.senders import COUNTED, KEYED, RANGES, SCHEMA, change, envelope, load, piece_of, ranges, rows
 
@@ -25,7 +26,6 @@ from strandline.errors import (
 )
 from strandline.relations import iceberg_catalog
 from strandline.replication.definition import CopyDefinition
-from strandline.replication.message import Message
 from strandline.replication.targets.target import open_target
 
 OLD = rows((1, "nut", 1.5), (2, "bolt", 2.5), (3, "nail", None))
@@ -150,16 +150,17 @@ def test_a_message_for_another_schema_is_found_before_anything_is_written(place:
         assert copy.state() == state
 
 
-def test_a_message_damaged_on_its_way_is_not_taken() -> None:
+def test_the_checksum_of_a_message_covers_all_that_travels() -> None:
     from strandline.replication.copy_state import CopyState
 
     message = change(CopyState(KEYED, epoch=3), OLD, NEW)
-    data = message.encode()
-    assert Message.decode(data).encode() == data
-    assert Message.decode(data).rows == message.rows
+    data = encoded(message)
+    assert len(data) == message.size
+    assert encoded(decoded(data)) == data
+    assert decoded(data).rows == message.rows
     for place in range(0, len(data), 97):
         with pytest.raises(FormatError, match="damaged"):
-            Message.decode(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+            decoded(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
 
 
 def test_a_load_goes_on_where_it_was_stopped_and_shows_nothing_before_its_end(place: Place) -> None:

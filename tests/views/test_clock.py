@@ -394,4 +394,4 @@ def test_a_query_and_a_regenerated_view_read_the_same_clock(store: Store, clock:
     clock.time += 10 * 3600
     assert store.query("select count(*) as n from v").to_pylist() == [{"n": 10}]
     with store.state() as state:
-        assert len(regenerate(view.definition, state_now(store, state))) == 10
+        assert len(regenerate(view.definition, state_now(store, state), store.running())) == 10

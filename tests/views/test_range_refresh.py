@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.oracles.message_bytes import decoded, encoded
 from tests.replication.conftest import Place, place_of
 from tests.replication.servers import Postgres, postgres
 
@@ -128,7 +129,7 @@ def test_a_message_with_statements_survives_its_way_and_is_taken_once(
     apply = SqlTarget.apply
 
     def twice(replica: SqlTarget, message: Message) -> Any:
-        again = Message.decode(message.encode())
+        again = decoded(encoded(message))
         assert again.earlier[0].statements == message.earlier[0].statements
         assert apply(replica, again) == apply(replica, message)
         return apply(replica, message)

@@ -18,10 +18,9 @@ from strandline.changes.execution import (
     frame_of,
     keep_for_frames,
     met_by,
-    part_of,
     rows_record,
 )
-from strandline.changes.part_files import PartFile, check_carried, part_scan, read_batches, read_parts
+from strandline.changes.part_files import PartFile, check_carried, part_scan, parts_of, read_batches, read_parts
 from strandline.changes.shape import COUNTED
 from strandline.engine import Spool
 from strandline.errors import InputError
@@ -123,7 +122,7 @@ class Applied:
         return [Scan("parquet", file.path, schema, rows=file.rows, bytes=file.bytes) for file in self.files]
 
 
-def apply_stored(running: VerbRunner, changes: StoredChanges, base: Relation, *, lenient: bool = False) -> Applied:
+def apply_stored(running: VerbRunner, changes: StoredChanges, base: Relation, *, lenient: bool) -> Applied:
     """A stored set applied to a relation, once it is sure that the schemas fit.
 
     What one item can hold keeps the base's order; beyond that both sides are exchanged by key, and order is lost.
@@ -144,5 +143,5 @@ def apply_stored(running: VerbRunner, changes: StoredChanges, base: Relation, *,
         "lenient": lenient,
     }
     outcomes = run_exchanged(exchange, apply_set, template, (running.runner, running.spool), "applying changes")
-    parts = tuple(part_of(outcome) for outcome in outcomes if outcome.result["path"])
+    parts = parts_of(outcomes)
     return Applied(header.target or base.name, header.new_schema, parts, running.spool)

@@ -39,7 +39,7 @@ def compose(first: ChangeSet, then: ChangeSet, *, fill: Mapping[str, Any] | None
     are refused unless `fill` says what added columns hold.
     """
     header = composed_header(first.header, then.header, fill)
-    sets = [_filled(changes, fill) for changes in (first, then)]
+    sets = [changes if fill is None else fill_in(changes, _own(changes.header, fill)) for changes in (first, then)]
     one, two = (s.header for s in sets)
     # What stood between the sets, and is gone, need not fit the types of either end.
     wider = replace(
@@ -124,10 +124,6 @@ def _whole(header: Header, fill: Mapping[str, Any] | None) -> Header:
         require_whole(header, _DOING)
         return header
     return filled_header(header, _own(header, fill))
-
-
-def _filled(changes: ChangeSet, fill: Mapping[str, Any] | None) -> ChangeSet:
-    return changes if fill is None else fill_in(changes, _own(changes.header, fill))
 
 
 def _own(header: Header, fill: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,9 @@ from strandline.changes.part_files import (
     PartFile,
     check_net,
     header_from_json,
+    part_record,
     part_scan,
+    parts_of,
     read_parts,
     write_changes,
     write_part,
@@ -90,7 +92,7 @@ def run_verb(item: WorkItem, attempt: Attempt) -> Result:
     result = VERBS[item["verb"]](sets, item["options"])
     return {
         "counts": result.header.counts.to_json(),
-        **_record(write_changes(result, attempt.lasting("rows.parquet"))),
+        **part_record(write_changes(result, attempt.lasting("rows.parquet"))),
         "rows_read": sum(len(each) for each in sets),
         "bytes_read": sum(_bytes(record) for record in item["sets"]),
     }
@@ -140,11 +142,7 @@ def _bytes(record: Mapping[str, Any]) -> int:
 
 def _write(rows: pa.Table, attempt: Attempt) -> dict[str, Any]:
     path = attempt.lasting("rows.parquet")
-    return _record(PartFile(path, len(rows), write_part(rows, path)) if len(rows) else None)
-
-
-def _record(part: PartFile | None) -> dict[str, Any]:
-    return {"path": None, "rows": 0, "bytes": 0} if part is None else dict(vars(part))
+    return part_record(PartFile(path, len(rows), write_part(rows, path)) if len(rows) else None)
 
 
 BUCKET_BYTES = 32 << 20
@@ -263,12 +261,7 @@ def run_by_value(
 def _gather(header: Header, outcomes: Sequence[Outcome]) -> StoredChanges:
     """The parts of a result with their counts; how many rows are unchanged no part knows."""
     counts = total([empty(header).header.counts, *(Counts.from_json(outcome.result["counts"]) for outcome in outcomes)])
-    parts = tuple(part_of(outcome) for outcome in outcomes if outcome.result["path"])
-    return StoredChanges(replace(header, counts=replace(counts, unchanged=None)), parts)
-
-
-def part_of(outcome: Outcome) -> PartFile:
-    return PartFile(outcome.result["path"], outcome.result["rows"], outcome.result["bytes"])
+    return StoredChanges(replace(header, counts=replace(counts, unchanged=None)), parts_of(outcomes))
 
 
 def store(changes: ChangeSet, spool: Spool) -> StoredChanges:
@@ -321,7 +314,7 @@ def frame_of(items: Sequence[dict[str, Any]], schema: pa.Schema, size: int, sess
     if size < INLINE_LIMIT or not items:
         running = VerbRunner.choose("inline", size, None)
     outcomes = running.runner.run(cast_for_spark, items, running.spool, "casting to Spark's types")
-    paths = [part_of(outcome).path for outcome in outcomes if outcome.result["path"]]
+    paths = [part.path for part in parts_of(outcomes)]
     if size < INLINE_LIMIT or not paths or not shared:
         # Where workers don't see this machine's files, the rows themselves are handed to Spark.
         return spark.createDataFrame(read_parts(paths, spark_schema(schema)), types)

@@ -17,24 +17,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.changes.shape import COUNTED, KEYED, ChangeSet, Header, not_net
+from strandline.engine import Outcome
 from strandline.errors import FormatError, SchemaError
 from strandline.relations import (
     Scan,
     register_reader,
 )
-from strandline.storage import is_object_url, open_version
+from strandline.storage import JsonRecord, is_object_url, open_version
 from strandline.values import (
     Hashes,
     HashWriter,
     cast_rows,
     key_hashes,
+    keys_met_again,
     lost_in_parquet,
     no_rows,
     parquet_refusal,
     plain_schema,
     read_hashes,
-    repeated_hashes,
-    repeated_rows,
     repeating_columns,
 )
 
@@ -44,7 +44,7 @@ HASHES = ".keys"
 
 
 @dataclass(frozen=True)
-class PartFile:
+class PartFile(JsonRecord):
     """One Parquet file of rows."""
 
     path: str
@@ -92,6 +92,16 @@ class PartWriter:
         self._rows += len(rows)
 
 
+def part_record(part: PartFile | None) -> dict[str, Any]:
+    """What a kernel returns of a part that it wrote, if there are rows to write."""
+    return {"path": None, "rows": 0, "bytes": 0} if part is None else part.to_json()
+
+
+def parts_of(outcomes: Iterable[Outcome]) -> tuple[PartFile, ...]:
+    """The parts that kernels wrote, by what they returned."""
+    return tuple(PartFile.from_json(outcome.result) for outcome in outcomes if outcome.result["path"])
+
+
 def write_changes(changes: ChangeSet, path: str) -> PartFile | None:
     """A set as one part, with the hashes of its keys; None if it is empty."""
     writer = PartWriter(path, changes.header)
@@ -104,17 +114,11 @@ def check_net(header: Header, parts: Sequence[PartFile]) -> None:
 
     Hashes prove that there is none. Where some occur twice, the keys of those rows are read and compared.
     """
-    repeated = repeated_hashes([run for part in parts for run in _hashes(part, header)])
-    if not len(repeated):
-        return
-    suspects = []
-    for part in parts:
-        keys = read_parts([part.path], pa.schema([header.rows_schema.field(name) for name in header.identity]))
-        suspects.append(keys.filter(pa.array(np.isin(key_hashes(keys), repeated))))
-    rows = pa.concat_tables(suspects)
-    again = repeated_rows(rows)
+    schema = pa.schema([header.rows_schema.field(name) for name in header.identity])
+    runs = [run for part in parts for run in _hashes(part, header)]
+    keys, again = keys_met_again(runs, (read_parts([part.path], schema) for part in parts))
     if len(again):
-        raise not_net(header, rows.take(pa.array(again)))
+        raise not_net(header, keys.take(pa.array(again)))
 
 
 def _hashes(part: PartFile, header: Header) -> list[Hashes]:

@@ -195,7 +195,8 @@ def _beyond_as_doubles(
     comparator: Comparator, a: tuple[ArrowColumn, Fraction], b: tuple[ArrowColumn, Fraction], *, known: Flags
 ) -> Flags:
     """Doubles decide where they can tell; what lies near the bound is computed exactly, unless both are floats."""
-    x, y = (_doubles(column) / float(per_one) for column, per_one in (a, b))
+    sides = ((pc.fill_null(column.cast(pa.float64(), safe=False), 0.0), float(per_one)) for column, per_one in (a, b))
+    x, y = (np.asarray(doubles, dtype=np.float64) / per_one for doubles, per_one in sides)
     relative, amount = comparator.tolerance == "rel", float(comparator.amount)
     with np.errstate(invalid="ignore", over="ignore"):
         size = np.maximum(np.abs(x), np.abs(y))
@@ -232,10 +233,6 @@ def _exact(column: tuple[ArrowColumn, Fraction], places: Any) -> Iterator[tuple[
     for value in values.take(pa.array(places)).to_pylist():
         rounded = isinstance(value, float) and not value.is_integer()
         yield Fraction(value) / per_one, Fraction(math.ulp(value) / 2 if rounded else 0)
-
-
-def _doubles(column: ArrowColumn) -> Any:
-    return np.asarray(pc.fill_null(column.cast(pa.float64(), safe=False), 0.0), dtype=np.float64)
 
 
 def _numbers(column: ArrowColumn) -> tuple[ArrowColumn, Fraction]:

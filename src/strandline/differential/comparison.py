@@ -29,7 +29,7 @@ EXHAUSTIVE = 4096
 """Up to so many possible pairs of one key all are weighed; beyond, rows are paired in the order of their values."""
 
 
-def number_copies(old: pa.Table, new: pa.Table, key: Sequence[str], column: str = COPY) -> tuple[pa.Table, pa.Table]:
+def number_copies(old: pa.Table, new: pa.Table, key: Sequence[str], column: str) -> tuple[pa.Table, pa.Table]:
     """Both tables with a `column` that makes the key unique: 0, or the number of the pair within the key."""
     old_numbers, new_numbers = key_numbers(old.select(key), new.select(key))
     copies = np.zeros(len(old), dtype=np.int32), np.zeros(len(new), dtype=np.int32)

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from strandline.changes import CHANGE, DELETE, Header, PartWriter, empty, repeated_keys, total
 from strandline.differential.comparison import Comparison, Side, compare, read_side, read_side_in_batches
-from strandline.differential.inputs import Input
 from strandline.differential.plan import DiffPlan
 from strandline.differential.result import DiffResult, Spill, WorkDone, gather, parts_record, write_part
 from strandline.differential.window import (
@@ -37,12 +36,11 @@ from strandline.values import (
     cast_rows,
     common_type,
     key_hashes,
+    keys_met_again,
     match,
     no_rows,
     plain_type,
     read_hashes,
-    repeated_hashes,
-    repeated_rows,
     unequal,
 )
 
@@ -50,10 +48,11 @@ BATCH_ROWS = 16_384
 SIDES = ("old", "new")
 
 
-def window_diff(plan: DiffPlan, options: WindowOptions, slices: int | None = None) -> DiffResult:
+def window_diff(plan: DiffPlan, options: WindowOptions, slices: int | None) -> DiffResult:
     """The differential by the window algorithm, net after its post-processing."""
+    sizes = {name: value for name, value in vars(options).items() if not name.endswith("_start")}
     items = [
-        {**item, "options": _options_json(options), "comparison": plan.comparison.to_json()}
+        {**item, "options": sizes, "comparison": plan.comparison.to_json()}
         for item in _slices(plan, slices or plan.large_pieces(plan.bytes))
     ]
     outcomes = plan.runner.run(slide, items, plan.spool, "sliding the window")
@@ -133,10 +132,11 @@ def slide(item: WorkItem, attempt: Attempt) -> Result:
     for writer in hashes.values():
         writer.close()
     report, counted = window.report(), total(counts)
+    left = {name: spill.close() for name, spill in spills.items()}
     return {
         **parts_record([part.close()], replace(counted, unchanged=report.matched - counted.updated)),
         **{f"keys_{name}": attempt.path(f"keys-{name}") for name in SIDES},
-        **{f"left_{name}": _closed(spill) for name, spill in spills.items()},
+        **{f"left_{name}": scan.to_json() if scan else None for name, scan in left.items()},
         "report": dict(vars(report)),
         "rows_read": report.old_rows + report.new_rows,
         "bytes_read": sides["old"].bytes + sides["new"].bytes,
@@ -196,22 +196,10 @@ def _check_unique(plan: DiffPlan, paths: Mapping[str, Sequence[str]]) -> None:
     schemas, key = side_schemas(plan.comparison), list(plan.comparison.key)
     for name, given in (("old", plan.old), ("new", plan.new)):
         runs = [run for path in paths[name] for run in read_hashes(path)]
-        repeated = repeated_hashes(runs)
-        if not len(repeated):
-            continue
-        suspects = [no_rows(schemas[name]).select(key)]
-        for batch in _batches(given.side.with_scans(given.scans()), schemas[name]):
-            keys = pa.Table.from_batches([batch]).select(key)
-            suspects.append(keys.filter(pa.array(np.isin(key_hashes(keys), repeated))))
-        keys = pa.concat_tables(suspects)
-        again = repeated_rows(keys)
+        batches = _batches(given.side.with_scans(given.scans()), schemas[name])
+        keys, again = keys_met_again(runs, (pa.Table.from_batches([batch]).select(key) for batch in batches))
         if len(again):
             raise repeated_keys(plan.comparison.header, name, keys, again)
-
-
-def _closed(spill: Spill) -> dict[str, Any] | None:
-    scan = spill.close()
-    return scan.to_json() if scan else None
 
 
 def _batches(side: Side, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -228,7 +216,7 @@ def _slices(plan: DiffPlan, wanted: int) -> list[dict[str, Any]]:
     cuts = {name: _cut(parts[name], wanted) for name in SIDES}
     return [
         {
-            **{name: _side(given[name], cuts[name][place][1]).to_json() for name in SIDES},
+            **{name: given[name].side.with_scans(cuts[name][place][1]).to_json() for name in SIDES},
             **{f"{name}_start": cuts[name][place][0] for name in SIDES},
         }
         for place in range(wanted)
@@ -249,10 +237,6 @@ def _cut(parts: Sequence[Split], pieces: int) -> list[tuple[int, list[Scan]]]:
             place += 1
         runs.append((start, scans))
     return runs
-
-
-def _side(given: Input, scans: Sequence[Scan]) -> Side:
-    return given.side.with_scans(scans)
 
 
 def _last_items(plan: DiffPlan, outcomes: Sequence[Outcome]) -> list[WorkItem]:
@@ -292,7 +276,3 @@ def _work(plan: DiffPlan, outcomes: Sequence[Outcome], settled: Sequence[Outcome
             "slices": len(reports),
         },
     )
-
-
-def _options_json(options: WindowOptions) -> dict[str, Any]:
-    return {name: value for name, value in vars(options).items() if not name.endswith("_start")}

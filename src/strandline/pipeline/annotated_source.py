@@ -86,7 +86,8 @@ def read_base_changes(
     with opened(address) as site:
         annotate(site, None)
         copy = _copy(site, source, wanted)
-        position = Position.from_json((table.last or {}).get("position"))
+        recorded = (table.last or {}).get("position")
+        position = None if recorded is None else Position.from_json(recorded)
         why = _why_whole(site, copy, position, table)
         if why or position is None:
             return _whole(site, copy, source, why)

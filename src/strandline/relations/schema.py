@@ -131,16 +131,12 @@ def _difference(first: pa.Schema, other: pa.Schema) -> str:
     retyped = [
         f"has {name!r} as {other.field(name).type} instead of {first.field(name).type}"
         for name in first.names
-        if name in other.names and not _same(first.field(name).type, other.field(name).type)
+        if name in other.names and _unlarge(first.field(name).type) != _unlarge(other.field(name).type)
     ]
     differences = [f"lacks {_listed(lacking)}"] if lacking else []
     if extra:
         differences.append(f"also has {_listed(extra)}")
     return ", ".join(differences + retyped)
-
-
-def _same(one: pa.DataType, other: pa.DataType) -> bool:
-    return bool(_unlarge(one) == _unlarge(other))
 
 
 def _unlarge(kind: pa.DataType) -> pa.DataType:

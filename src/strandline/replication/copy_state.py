@@ -21,11 +21,12 @@ from strandline.changes import COUNTED
 from strandline.errors import ChangesError, Fenced, InputError, SchemaError, StateError
 from strandline.replication.definition import COUNT, RANGES, CopyDefinition, signed
 from strandline.replication.message import CHANGES, LOAD, Message, Position
+from strandline.storage import JsonRecord
 from strandline.tables import holds
 
 
 @dataclass(frozen=True)
-class CopyState:
+class CopyState(JsonRecord):
     """Epoch and number of the last message taken, its checksum, and where the copy stands.
 
     `position` is None until the first content is complete. `loading` is the cursor of a load that has begun.
@@ -41,33 +42,13 @@ class CopyState:
     layout: tuple[tuple[str, str], ...] = field(default=())
 
     def to_text(self) -> str:
-        return json.dumps(
-            {
-                "definition": self.definition.to_json(),
-                "epoch": self.epoch,
-                "number": self.number,
-                "checksum": self.checksum,
-                "position": None if self.position is None else self.position.to_json(),
-                "loading": None if self.loading is None else dict(self.loading),
-                "layout": [list(pair) for pair in self.layout],
-            },
-            sort_keys=True,
-        )
+        return json.dumps(self.to_json(), sort_keys=True)
 
     @staticmethod
     @lru_cache(maxsize=64)  # one refresh reads it several times
     def from_text(text: str) -> CopyState:
         try:
-            record = json.loads(text)
-            return CopyState(
-                definition=CopyDefinition.from_json(record["definition"]),
-                epoch=int(record["epoch"]),
-                number=int(record["number"]),
-                checksum=str(record["checksum"]),
-                position=Position.from_json(record["position"]),
-                loading=record["loading"],
-                layout=tuple((str(name), str(kind)) for name, kind in record["layout"]),
-            )
+            return CopyState.from_json(json.loads(text))
         except (ValueError, KeyError, TypeError) as error:
             raise StateError(
                 f"what the copy recorded about itself can't be read ({error!r})",

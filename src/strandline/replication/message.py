@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 
 from strandline.changes import CHANGE, COUNTED, DELETE, KEYED, ChangeSet
 from strandline.changes import COUNT as CHANGES_COUNT
-from strandline.errors import ChangesError, FormatError
+from strandline.errors import ChangesError
 from strandline.replication.definition import ABOVE, COUNT, UPTO, CopyDefinition
-from strandline.storage import cached_property
+from strandline.storage import JsonRecord, cached_property
 from strandline.values import Flags, Numbers, no_rows
 from strandline.views import RangeStatement
 
@@ -35,7 +35,7 @@ _CHECKSUM_BYTES = 16
 
 
 @dataclass(frozen=True)
-class Position:
+class Position(JsonRecord):
     """Where a copy stands on its source's own time. `token` is chance: two histories that reach one time differ in it.
 
     `anchored` says whether a differential may start from here.
@@ -44,13 +44,6 @@ class Position:
     time: int
     token: str = ""
     anchored: bool = True
-
-    def to_json(self) -> dict[str, Any]:
-        return {"time": self.time, "token": self.token, "anchored": self.anchored}
-
-    @staticmethod
-    def from_json(record: Mapping[str, Any] | None) -> Position | None:
-        return None if record is None else Position(record["time"], record["token"], record["anchored"])
 
 
 @dataclass(frozen=True)
@@ -112,34 +105,6 @@ class Message:
     def size(self) -> int:
         """The number of bytes that travel: the body, then its checksum."""
         return len(self.body) + _CHECKSUM_BYTES
-
-    def encode(self) -> bytes:
-        """What travels."""
-        return self.body + bytes.fromhex(self.checksum)
-
-    @staticmethod
-    def decode(data: bytes) -> Message:
-        """The message in these bytes, once their checksum is seen to be right."""
-        body, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
-        if not body.startswith(_MARK) or hashlib.blake2b(body, digest_size=_CHECKSUM_BYTES).digest() != checksum:
-            raise FormatError(
-                "its checksum differs: it was damaged on the way", doing="receiving a message", hint="Send it again"
-            )
-        first_line, _, rest = body[len(_MARK) :].partition(b"\n")
-        head = json.loads(first_line)
-        tables = []
-        while rest:
-            size = int.from_bytes(rest[:8], "big")
-            tables.append(pa.ipc.open_stream(rest[8 : 8 + size]).read_all())
-            rest = rest[8 + size :]
-        envelope = Envelope(head["epoch"], head["number"], head["fingerprint"])
-        position = Position.from_json(head["position"])
-        message = Message(envelope, head["kind"], tables[0], tables[1], position)
-        earlier = tuple(
-            MessageSegment(gone, rows, tuple(RangeStatement.from_json(one) for one in statements))
-            for statements, gone, rows in zip(head["earlier"], tables[2::2], tables[3::2], strict=True)
-        )
-        return replace(message, first=head["first"], last=head["last"], cursor=head["cursor"], earlier=earlier)
 
     def __len__(self) -> int:
         """How many rows, ranges and statements it carries."""

@@ -319,7 +319,7 @@ def changes_html(changes: Changes) -> str:
     return rows_html(repr(changes).strip("<>"), rows, f"and {left:,} more changes" if left else "")
 
 
-def changes_page(changes: Changes, limit: int = EXAMPLES) -> str:
+def changes_page(changes: Changes, limit: int) -> str:
     """The whole page of a change set; of a differential, with how it was found."""
     differential = changes if isinstance(changes, Differential) else None
     renames = dict(differential.run.renames) if differential is not None else None

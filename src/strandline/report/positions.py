@@ -52,7 +52,8 @@ def positions_by_key(changes: ChangeSet, buckets: int = BUCKETS) -> KeyPositions
     low, high = float(np.nanmin(places)), float(np.nanmax(places))
     scaled = np.nan_to_num((places - low) / ((high - low) or 1.0)) * buckets
     bucket = np.minimum(scaled.astype(np.int64), buckets - 1)
-    counts = {kind: _tally(bucket[of_kind(changes.rows, kind) & np.isfinite(places)], buckets) for kind in KINDS}
+    found = {kind: bucket[of_kind(changes.rows, kind) & np.isfinite(places)] for kind in KINDS}
+    counts = {kind: tuple(np.bincount(each, minlength=buckets).tolist()) for kind, each in found.items()}
     ends = python_values(column.take(pa.array([int(np.nanargmin(places)), int(np.nanargmax(places))])))
     return KeyPositions(counts[INSERT], counts[UPDATE], counts[DELETE], text(ends[0]), text(ends[1]))
 
@@ -69,10 +70,6 @@ def _measured(column: pa.ChunkedArray) -> npt.NDArray[np.float64] | None:
     values: Any = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     places = np.asarray(values, dtype=np.float64)
     return np.where(np.isfinite(places), places, np.nan)
-
-
-def _tally(buckets_found: npt.NDArray[np.int64], buckets: int) -> tuple[int, ...]:
-    return tuple(np.bincount(buckets_found, minlength=buckets).tolist())
 
 
 HEIGHT = 150

@@ -109,10 +109,9 @@ class RunFacts:
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
-def facts_of(run: DiffRun, counts: Counts | None = None, command: str = "") -> RunFacts:
+def facts_of(run: DiffRun, counts: Counts, command: str = "") -> RunFacts:
     """The facts of a differential that was run just now; `counts` tell how many rows both sides had."""
-    unchanged = None if counts is None else counts.unchanged
-    notes = dict(run.work.notes)
+    notes, unchanged = dict(run.work.notes), counts.unchanged
     more: dict[str, Any] = {"Work items": run.work.items}
     if run.missed is not None:
         more["updates missed by signatures"] = run.missed
@@ -130,8 +129,8 @@ def facts_of(run: DiffRun, counts: Counts | None = None, command: str = "") -> R
         evictions=notes.get("evicted"),
         useless_pairs=notes.get("useless pairs removed"),
         warnings=run.warnings,
-        rows_before=None if counts is None or unchanged is None else unchanged + counts.updated + counts.deleted,
-        rows_after=None if counts is None or unchanged is None else unchanged + counts.updated + counts.inserted,
+        rows_before=None if unchanged is None else unchanged + counts.updated + counts.deleted,
+        rows_after=None if unchanged is None else unchanged + counts.updated + counts.inserted,
         command=without_secrets(command),
         when=dt.datetime.now().astimezone().isoformat(" ", "seconds"),
         version=__version__,

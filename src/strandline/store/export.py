@@ -6,6 +6,7 @@ a new version, and keeps its old ones.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -79,7 +80,7 @@ def _to_file(relation: Relation, path: str, to: str) -> None:
 
     tables = (pa.Table.from_batches([batch]) for batch in _batches(relation))
     first = next(tables, relation.schema.empty_table())
-    write_rows(_chained(first, tables), path, to)
+    write_rows(itertools.chain([first], tables), path, to)
 
 
 def _to_delta(relation: Relation, path: str, _: str) -> None:
@@ -116,8 +117,3 @@ def _to_iceberg(relation: Relation, path: str, _: str) -> None:
 
 def _batches(relation: Relation) -> Iterator[pa.RecordBatch]:
     return (batch.cast(relation.schema) for batch in relation_batches(relation))
-
-
-def _chained(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    yield first
-    yield from rest

@@ -27,7 +27,7 @@ from strandline.views import (
 )
 
 
-def rounds_of_copies(host: ViewHost, names: Sequence[str] = ()) -> list[list[str]]:
+def rounds_of_copies(host: ViewHost, names: Sequence[str]) -> list[list[str]]:
     """Copies by name (all of them without any), in rounds: each after those that fill a table it stands on."""
     with read_views(host) as known:
         everything = {**known.copies, **_stored(known)}

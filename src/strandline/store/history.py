@@ -69,7 +69,7 @@ class _RowState:
     row: pa.Table
 
 
-def describe_table(store: Store, name: str, at: Any = None) -> TableDescription:
+def describe_table(store: Store, name: str, at: Any) -> TableDescription:
     """What a table is, now or at a state, and the snapshots that have it."""
     with store.hold(at) as snapshot:
         entry, schema = find_table(snapshot.view, store.name_at(name, snapshot.view))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from strandline.errors import NotFound
@@ -58,11 +58,7 @@ def create_on(
     environment: Environment | None = None,
 ) -> Store:
     """A new store on any storage; `limits` says how large its pages grow under small writes."""
-    cache = PageCache()
-    installer = TableInstaller(cache, limits)
-    derivers = [ViewsOfStore(installer, cache)]
-    pages = create_store(storage, installer, TableValidator(cache), environment, derivers)
-    return _started(pages, cache, session, beats=environment is None)
+    return _opened(create_store, storage, session, limits, environment)
 
 
 def open_on(
@@ -73,20 +69,24 @@ def open_on(
     environment: Environment | None = None,
 ) -> Store:
     """An existing store on any storage."""
-    cache = PageCache()
     try:
-        installer = TableInstaller(cache, limits)
-        derivers = [ViewsOfStore(installer, cache)]
-        pages = open_store(storage, installer, TableValidator(cache), environment, derivers)
+        return _opened(open_store, storage, session, limits, environment)
     except NotFound:
         raise NotFound(
             f"there is no store at {storage.url}", doing="opening a store", hint="Create one with create()"
         ) from None
-    return _started(pages, cache, session, beats=environment is None)
 
 
-def _started(pages: PageStore, cache: PageCache, session: SparkSession | None, *, beats: bool) -> Store:
-    # A caller that brings its own clock decides when the store beats.
-    if beats:
+def _opened(
+    how: Callable[..., PageStore],
+    storage: Storage,
+    session: SparkSession | None,
+    limits: Limits,
+    environment: Environment | None,
+) -> Store:
+    cache = PageCache()
+    installer = TableInstaller(cache, limits)
+    pages = how(storage, installer, TableValidator(cache), environment, [ViewsOfStore(installer, cache)])
+    if environment is None:  # a caller that brings its own clock decides when the store beats
         pages.start_heart()
     return Store(pages.version(MAIN), cache, session)

@@ -480,7 +480,7 @@ def copies(host: ViewHost) -> list[Copy]:
         return [Copy(ViewSender(host), name) for name in known.copies]
 
 
-def open_copy(host: ViewHost, name: str, target: str | Address | None = None) -> Copy:
+def open_copy(host: ViewHost, name: str, target: str | Address | None) -> Copy:
     """A copy by name; `target` is needed where its address has a password that the environment does not give."""
     sender = ViewSender(host)
     sender.record(name)

@@ -295,7 +295,7 @@ def open_what_if(home: WhatIfHost, name: str) -> WhatIf:
     return WhatIf(home, name)
 
 
-def what_if_at(home: WhatIfHost, name: str, at: Any = None) -> WhatIfRelation:
+def what_if_at(home: WhatIfHost, name: str, at: Any) -> WhatIfRelation:
     """A what-if as a whole state of the store has it: its changes, those below and the table, all of that state."""
     with home.hold(at) as snapshot:
         reader = relation_of(snapshot.view, home.cache, name, "").reader

@@ -37,7 +37,7 @@ from strandline.values.encoding import (
 )
 from strandline.values.equality import comparable, key_order, unequal
 from strandline.values.expressions import Condition, Expression, parse_condition, parse_expression, renamed_columns
-from strandline.values.hash_runs import Hashes, HashWriter, key_hashes, read_hashes, repeated_hashes
+from strandline.values.hash_runs import Hashes, HashWriter, key_hashes, keys_met_again, read_hashes
 from strandline.values.interchange import ArrowRows, array_of
 from strandline.values.matching import (
     BLOCK_ROWS,

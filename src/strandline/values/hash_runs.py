@@ -8,14 +8,16 @@ confirm. An integer is its own hash, so that files in the order of such a key ar
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
+from strandline.values.buffers import Positions
 from strandline.values.equality import comparable
+from strandline.values.matching import repeated_rows
 from strandline.values.signatures import DEFAULT_SEED, signature
 
 Hashes = npt.NDArray[np.uint64]
@@ -93,6 +95,18 @@ def repeated_hashes(runs: Sequence[Hashes], room: int = ROOM) -> Hashes:
             merged.sort()
         repeated.append(np.unique(merged[1:][merged[1:] == merged[:-1]]))
     return np.unique(np.concatenate(repeated))
+
+
+def keys_met_again(runs: Sequence[Hashes], keys: Iterable[pa.Table]) -> tuple[pa.Table, Positions]:
+    """The keys whose hashes occur twice, and the places of those among them that really do, each after its first.
+
+    `keys` are read, a table at a time, only where some hash occurs twice.
+    """
+    repeated = repeated_hashes(runs)
+    if not len(repeated):
+        return pa.table({}), np.empty(0, dtype=np.int64)
+    suspects = pa.concat_tables([each.filter(pa.array(np.isin(key_hashes(each), repeated))) for each in keys])
+    return suspects, repeated_rows(suspects)
 
 
 def _bounds(runs: Sequence[Hashes], pieces: int) -> Hashes:

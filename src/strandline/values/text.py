@@ -185,7 +185,7 @@ def convert_text(
 
     An empty field of CSV or of a folder's name is null; an empty string of other formats is no number and no date.
     """
-    if empty_is_null and not _keeps_empty(to):
+    if empty_is_null and not is_variable_width(to):
         text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
     try:
         return _convert(text, to)
@@ -213,10 +213,6 @@ def _convert(text: pa.Array, to: pa.DataType) -> pa.Array:
         day = pc.binary_join_element_wise(pa.scalar("1970-01-01", text.type), text, pa.scalar(" ", text.type))
         return day.cast(pa.timestamp("ns" if to.unit == "ns" else "us")).cast(to)
     return text.cast(to)
-
-
-def _keeps_empty(kind: pa.DataType) -> bool:
-    return bool(is_variable_width(kind))
 
 
 def _instants(text: pa.Array, to: pa.DataType) -> pa.Array:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -116,32 +116,29 @@ class StoredRecord(ViewCopyRecord):
     """
 
 
-def view_records(view: ReadView, cache: PageCache) -> dict[str, ViewRecord]:
-    """All views of a state by name, the oldest first."""
-    records = [ViewRecord.from_json(record) for record in _records(view, cache, VIEWS)]
-    return {one.name: one for one in sorted(records, key=lambda one: one.number)}
+_TABLES: Mapping[type[ViewRecord | ViewCopyRecord], str] = {
+    ViewRecord: VIEWS,
+    ViewCopyRecord: COPIES,
+    StoredRecord: STORED,
+}
+R = TypeVar("R", ViewRecord, ViewCopyRecord, StoredRecord)
 
 
-def copy_records(view: ReadView, cache: PageCache) -> dict[str, ViewCopyRecord]:
-    """All copies of a state by name."""
-    records = [ViewCopyRecord.from_json(record) for record in _records(view, cache, COPIES)]
+def records_of(kind: type[R], view: ReadView, cache: PageCache) -> dict[str, R]:
+    """All records of a kind in a state, by name and in its order."""
+    if view.held(_TABLES[kind]) is None:
+        return {}
+    texts = TableReader(view, _TABLES[kind], cache).to_arrow(["record"]).column(0).to_pylist()
+    records = [kind.from_json(json.loads(text)) for text in texts]
     return {one.name: one for one in sorted(records, key=lambda one: one.name)}
-
-
-def stored_records(view: ReadView, cache: PageCache) -> dict[str, StoredRecord]:
-    """The stored views of a state by name."""
-    records = [StoredRecord.from_json(record) for record in _records(view, cache, STORED)]
-    return {one.name: one for one in records}
 
 
 def put(transaction: TableTransaction, record: ViewRecord | ViewCopyRecord, *, exists: bool) -> None:
     """Writes a record; `exists` says whether its table is there."""
-    table = VIEWS if isinstance(record, ViewRecord) else STORED if isinstance(record, StoredRecord) else COPIES
-    rows = record_rows(record)
     if exists:
-        transaction.upsert(table, rows)
+        transaction.upsert(_TABLES[type(record)], record_rows(record))
     else:
-        transaction.create_own_table(table, rows, key="name")
+        transaction.create_own_table(_TABLES[type(record)], record_rows(record), key="name")
 
 
 def record_rows(record: ViewRecord | ViewCopyRecord) -> pa.Table:
@@ -156,9 +153,3 @@ def remove(transaction: TableTransaction, table: str, name: str) -> None:
 
 def has(view: ReadView, table: str) -> bool:
     return view.find_domain(table) is not None
-
-
-def _records(view: ReadView, cache: PageCache, table: str) -> list[dict[str, Any]]:
-    if view.held(table) is None:
-        return []
-    return [json.loads(text) for text in TableReader(view, table, cache).to_arrow(["record"]).column(0).to_pylist()]

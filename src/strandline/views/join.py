@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from strandline.changes import COUNT, PartFile, net_counts, part_scan, read_parts, write_part
+from strandline.changes import COUNT, net_counts, part_scan, parts_of, read_parts, write_part
 from strandline.engine import (
     INLINE_LIMIT,
     Attempt,
@@ -371,8 +371,7 @@ def join_scans(join: Join, inputs: Sequence[JoinInput], runner: Runner, spool: S
 
 def written_scans(outcomes: Iterable[Outcome], schema: pa.Schema) -> list[Scan]:
     """What kernels wrote (`written`), as scans."""
-    results = [outcome.result for outcome in outcomes]
-    return [part_scan(PartFile(one["path"], one["rows"], one["bytes"]), schema) for one in results if one["rows"]]
+    return [part_scan(part, schema) for part in parts_of(outcomes) if part.rows]
 
 
 def written(rows: pa.Table, attempt: Attempt) -> dict[str, Any]:

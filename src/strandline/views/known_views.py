@@ -21,9 +21,7 @@ from strandline.views.catalog import (
     StoredRecord,
     ViewCopyRecord,
     ViewRecord,
-    copy_records,
-    stored_records,
-    view_records,
+    records_of,
 )
 from strandline.views.definition import Shape, ViewDefinition, define, flattened, instant_at
 from strandline.views.difference_table import Segments, all_segments
@@ -85,12 +83,14 @@ class KnownViews:
 
     @cached_property
     def records(self) -> dict[str, ViewRecord]:
-        return view_records(self.state.view, self.state.cache)
+        """The views by name, the oldest first."""
+        records = records_of(ViewRecord, self.state.view, self.state.cache)
+        return dict(sorted(records.items(), key=lambda named: named[1].number))
 
     @cached_property
     def all_copies(self) -> dict[str, ViewCopyRecord]:
         """The copies that the state knows, of whichever version they are."""
-        return copy_records(self.state.view, self.state.cache)
+        return records_of(ViewCopyRecord, self.state.view, self.state.cache)
 
     @cached_property
     def copies(self) -> dict[str, ViewCopyRecord]:
@@ -107,7 +107,7 @@ class KnownViews:
     @cached_property
     def stored(self) -> dict[str, StoredRecord]:
         """What is known of the rows of stored views."""
-        return stored_records(self.state.view, self.state.cache)
+        return records_of(StoredRecord, self.state.view, self.state.cache)
 
     def has_rows(self, name: str) -> bool:
         """Whether a view's rows stand in a table of its name: it is read like a table then."""

@@ -193,7 +193,7 @@ class RefreshContext:
 
 @contextmanager
 def refresh_context(
-    host: ViewHost, copy: str, runner: str = "auto", at: tuple[PageSnapshot, str] | None = None
+    host: ViewHost, copy: str, runner: str, at: tuple[PageSnapshot, str] | None
 ) -> Iterator[RefreshContext]:
     """The present state, other processes' commits included, or one at an instant, and what it says of a copy; readable
     inside.

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def regenerate(definition: ViewDefinition, state: StoreState, running: JoinRunner | None = None) -> pa.Table:
+def regenerate(definition: ViewDefinition, state: StoreState, running: JoinRunner) -> pa.Table:
     """All rows of the view at a state, in its schema with every field nullable."""
-    running = running or JoinRunner()
     schema = plain_schema(definition.schema)
     for relation in definition.relations:
         state.check(relation, f"computing view {definition.name!r}")

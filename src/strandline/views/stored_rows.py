@@ -28,7 +28,7 @@ from strandline.tables import (
     put_and_gone,
 )
 from strandline.values import cast_rows, no_rows, plain_schema
-from strandline.views.catalog import DEFERRED, record_rows, stored_records
+from strandline.views.catalog import DEFERRED, StoredRecord, record_rows, records_of
 from strandline.views.definition import ViewDefinition
 from strandline.views.delta_query import TwoStates
 from strandline.views.eager import EditStates, is_changed, unlike
@@ -54,7 +54,7 @@ def is_kept_at_commits(known: KnownViews, name: str) -> bool:
     return record.stored and record.maintain != DEFERRED and not why_not_eager(known.source(name))
 
 
-def rows_of_view(known: KnownViews, name: str, running: JoinRunner | None = None) -> pa.Table:
+def rows_of_view(known: KnownViews, name: str, running: JoinRunner) -> pa.Table:
     """What a view shows at a state, in its schema with every field nullable: its rows, or those of its query."""
     definition = known.definition(name)
     if not known.has_rows(name):
@@ -69,7 +69,7 @@ def difference_to(state: StoreState, name: str, content: pa.Table) -> pa.Table:
 
 def derive_rows(edit: StateEdit, installer: Installer, cache: PageCache, transactions: Sequence[Transaction]) -> None:
     """Change the rows of eager stored views as this batch changes what they follow from."""
-    before = stored_records(edit.view, cache)
+    before = records_of(StoredRecord, edit.view, cache)
     _refuse_writes(edit, cache, transactions, before)
     touched = {table.domain for table in edit.domains.values() if is_changed(table)}
     if not touched:

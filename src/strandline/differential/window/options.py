@@ -105,8 +105,12 @@ class Messages:
     def raw(self, key: Sequence[str]) -> pa.Table:
         """The paper's messages: ⟨Update, K, B⟩, ⟨Delete, K⟩ and ⟨Insert, K, B⟩, in its order."""
         names = self.after.schema.names
+        rows, schema = self.deletes.num_rows, self.deletes.schema
         bare = pa.table(
-            {name: self.deletes.column(name) if name in key else _nulls(self.deletes, name) for name in names}
+            {
+                name: self.deletes.column(name) if name in key else pa.nulls(rows, schema.field(name).type)
+                for name in names
+            }
         )
         parts = [pa.Table.from_batches([self.after]), bare, pa.Table.from_batches([self.inserts])]
         stacked = pa.concat_tables(parts, promote_options="permissive")
@@ -147,7 +151,3 @@ class WindowReport:
     def distance(self) -> float:
         """Equation 3 over the pairs that met in the window; add that of the leftovers for all pairs."""
         return distance(self.displacement, self.old_rows, self.new_rows)
-
-
-def _nulls(batch: pa.RecordBatch, name: str) -> pa.Array:
-    return pa.nulls(batch.num_rows, batch.schema.field(name).type)

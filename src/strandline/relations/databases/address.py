@@ -139,9 +139,10 @@ def kind_of(url: str) -> str:
 def _parsed(url: str, table: str | None) -> Address:
     parts = urlsplit(url)
     if parts.scheme not in KINDS:
+        shown = url if "@" not in url else "…"
         known = ", ".join(f"{scheme}://" for scheme in SHOWN_KINDS)
         raise InputError(
-            f"{parts.scheme}:// is not known" if parts.scheme else f"{_safe(url)!r} is no URL of a database",
+            f"{parts.scheme}:// is not known" if parts.scheme else f"{shown!r} is no URL of a database",
             doing="reading the address of a table",
             hint=f"Use one of {known}, for example sqlite:///orders.db#orders",
         )
@@ -245,7 +246,3 @@ def named_as(kind: str, schema: str | None, table: str) -> str:
     if schema and '"' in schema:
         schema = quoted(schema)
     return f"{schema}.{table}" if schema else table
-
-
-def _safe(url: str) -> str:
-    return url if "@" not in url else "…"

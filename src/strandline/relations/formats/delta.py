@@ -105,11 +105,9 @@ def _needs_deltalake(table: Any, schema: pa.Schema, partitioned: Sequence[str]) 
         return True
     if any(not _as_text_possible(schema.field(column).type) for column in partitioned):
         return True
-    return "deletionVectors" in features and any(batch.num_rows for batch in _deletion_vectors(table))
-
-
-def _deletion_vectors(table: Any) -> Any:
-    return pa.RecordBatchReader.from_stream(table.deletion_vectors())
+    if "deletionVectors" not in features:
+        return False
+    return any(batch.num_rows for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()))
 
 
 def _files(table: Any, path: str, partitioned: Sequence[str]) -> list[DataFile]:

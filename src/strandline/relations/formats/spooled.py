@@ -70,7 +70,7 @@ def bounds_of(array: pa.ChunkedArray) -> Bounds:
     least, greatest = ends["min"], ends["max"]
     if pat.is_timestamp(kind):
         least, greatest = moment(least, kind, upwards=False), moment(greatest, kind, upwards=True)
-    if least is None or greatest is None or not _ordered(least, greatest):
+    if least is None or greatest is None or not least <= greatest:  # NaN is in no order
         return Bounds(None, None, nulls)
     return Bounds(least, greatest, nulls)
 
@@ -80,11 +80,6 @@ def _bounds(scan: Scan, columns: Sequence[str]) -> dict[str, Bounds]:
         return {}
     table = pa.Table.from_batches(read_arrow(scan, columns, PART_ROWS))
     return {name: bounds_of(table.column(name)) for name in columns}
-
-
-def _ordered(least: Any, greatest: Any) -> bool:
-    # False for NaN.
-    return bool(least <= greatest)
 
 
 def _regrouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:

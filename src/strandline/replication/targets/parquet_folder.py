@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from strandline.changes import check_carried
 from strandline.errors import Damaged, StorageError
 from strandline.replication.definition import CopyDefinition
-from strandline.storage import flush, locked, put_in_place, write_flushed
+from strandline.storage import JsonRecord, flush, locked, put_in_place, write_flushed
 from strandline.values import cast_rows
 
 INSIDE, MANIFEST, NEW, IDS = "_strandline", "MANIFEST", "new", "ids"
@@ -35,7 +35,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class FolderPart:
+class FolderPart(JsonRecord):
     """A part file with its number of rows and, where rows have addresses, the least and greatest of them."""
 
     name: str
@@ -45,7 +45,7 @@ class FolderPart:
 
 
 @dataclass(frozen=True)
-class FolderManifest:
+class FolderManifest(JsonRecord):
     """What counts: the copy's state, its parts, the parts of a load under way, and names of files to remove."""
 
     state: str
@@ -54,26 +54,14 @@ class FolderManifest:
     going: tuple[str, ...] = ()
 
     def to_text(self) -> str:
-        record = {
-            "format": FORMAT,
-            "state": self.state,
-            "parts": [part.__dict__ for part in self.parts],
-            "loading": [part.__dict__ for part in self.loading],
-            "going": list(self.going),
-        }
-        return json.dumps(record, sort_keys=True)
+        return json.dumps({"format": FORMAT, **self.to_json()}, sort_keys=True)
 
     @staticmethod
     def from_text(text: str) -> FolderManifest:
         record = json.loads(text)
         if record["format"] != FORMAT:
             raise ValueError("its format differs")
-        return FolderManifest(
-            record["state"],
-            tuple(FolderPart(**part) for part in record["parts"]),
-            tuple(FolderPart(**part) for part in record["loading"]),
-            tuple(record["going"]),
-        )
+        return FolderManifest.from_json(record)
 
 
 class ParquetFolder:

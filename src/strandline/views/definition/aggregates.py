@@ -180,7 +180,7 @@ def _in_order(called: exp.Expr) -> exp.Expr:
     return called
 
 
-def steady_window(node: exp.Expr, columns: Sequence[exp.Expr], summed: pa.DataType | None = None) -> exp.Expr:
+def steady_window(node: exp.Expr, columns: Sequence[exp.Expr], summed: pa.DataType | None) -> exp.Expr:
     """A window in a form whose result depends on the rows alone; `columns` are all that tells them apart.
 
     `summed` is the type of what it sums up, if it does.

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 def core_definition(
-    scope: NameScope, outputs: Sequence[OutputColumn], operators: Mapping[str, Operator] | None = None
+    scope: NameScope, outputs: Sequence[OutputColumn], operators: Mapping[str, Operator]
 ) -> ViewDefinition:
     """The definition that selects, projects and joins the occurrences of a scope; its name and text are empty."""
     scope, conditions, outputs = joined_with_clocks(scope, outputs)
@@ -57,8 +57,7 @@ def core_definition(
     terms = [] if condition is None else conjuncts(condition)
     key = result_key(scope.occurrences, scope.shapes, terms, outputs)
     fields = [field.with_nullable(field.nullable and field.name not in key) for field in schema]
-    known = operators or {}
-    used = {one.relation: known[one.relation] for one in scope.occurrences if one.relation in known}
+    used = {one.relation: operators[one.relation] for one in scope.occurrences if one.relation in operators}
     return ViewDefinition("", "", scope.occurrences, condition, tuple(outputs), key, pa.schema(fields), operators=used)
 
 

@@ -30,7 +30,7 @@ from strandline.relations import in_duckdb, kind_of
 from strandline.storage import JsonRecord
 from strandline.tables import ROW, RowShape, UpdateStatement, find_table, net_rows, rows_of_pairs
 from strandline.values import parse_condition, parse_expression, parse_written, quoted
-from strandline.views.catalog import ViewCopyRecord, copy_records
+from strandline.views.catalog import ViewCopyRecord, records_of
 from strandline.views.definition import ViewDefinition, sql_text, unqualified
 from strandline.views.difference_table import RangeStatements
 from strandline.views.range_modifications.portable_expressions import (
@@ -90,8 +90,9 @@ def statements_of_commit(
     update = transactions[0].statement if len(transactions) == 1 else None
     if not isinstance(update, UpdateStatement) or not definition.key or update.table not in definition.relations:
         return {}
-    records = [record for record in copy_records(state.view, state.cache).values() if record.view == definition.name]
-    copies = {audience(record): record for record in records if kind_of(record.target) in KINDS}
+    records = records_of(ViewCopyRecord, state.view, state.cache).values()
+    mine = (record for record in records if record.view == definition.name)
+    copies = {audience(record): record for record in mine if kind_of(record.target) in KINDS}
     if not copies:
         return {}
     schemas = {relation: state.shape(relation).schema for relation in definition.relations}

@@ -153,18 +153,17 @@ def send_first(
     facts = state.loading if state.loading is not None else _begun(site, copy)
     record = site.record()
     position = Position.from_json(facts["position"])
-    if position is None:
-        raise StateError(
-            "its first content has no position", doing=f"going on with {copy.name!r}", hint="Drop the copy"
-        )
     if position.time < record.since:
         raise StateError(
             f"the first copy was begun at {position.time}, and the annotations were made anew at {record.since}",
             doing=f"going on with {copy.name!r}",
             hint="Drop the copy and replicate it again",
         )
+    address = site.table.address
+    if address.kind == "sqlite":
+        address = replace(address, location=os.path.abspath(address.location))
     common = {
-        "base": {**asdict(_absolute(site.table.address))},
+        "base": asdict(address),
         "columns": list(copy.columns),
         "sql": site.copy_program(record, copy).texts[SOME],
         "time": position.time,
@@ -206,10 +205,6 @@ def _runner(site: BaseSite, runner: str) -> Runner:
     if runner == "auto" and (site.table.address.kind == "sqlite" or size < SPARK_FROM):
         runner = "inline"
     return choose_runner(runner, size)
-
-
-def _absolute(address: Address) -> Address:
-    return replace(address, location=os.path.abspath(address.location)) if address.kind == "sqlite" else address
 
 
 @kernel
