@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from strandline.changes.shape import BEFORE, COUNTED, ChangeSet, Header, before_table, finish, image_struct, kinds
 from strandline.errors import ChangesError, InputError
-from strandline.values import Flags, array_of, cast_rows, plain_type
+from strandline.values import Flags, array_of, plain_type
 
 
 def fill(changes: ChangeSet, values: Mapping[str, Any]) -> ChangeSet:
@@ -37,7 +37,7 @@ def fill_by_header(changes: ChangeSet, header: Header) -> ChangeSet:
         images = {name: before.column(name) for name in before.column_names}
         images |= {name: repeat(header.fill.column(name), existed) for name in added}
         columns[BEFORE] = image_struct(pa.table(images), header, existed)
-    return finish(header, cast_rows(pa.table(columns), header.rows_schema), header.counts.unchanged)
+    return finish(header, pa.table(columns), header.counts.unchanged)
 
 
 def filled_header(header: Header, values: Mapping[str, Any]) -> Header:

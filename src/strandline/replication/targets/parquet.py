@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -137,10 +138,14 @@ class ParquetTarget(Closeable):
     def close(self) -> None:
         """Nothing is held open."""
 
-    def _writing(self) -> _Writing:
+    @contextmanager
+    def _writing(self) -> Iterator[tuple[FolderManifest, CopyState]]:
+        """Holds the folder's lock and gives what counts now."""
         if not self._folder.exists():
             raise NotFound("there is no copy", doing=f"writing to {self.shown}", hint="Replicate to it first")
-        return _Writing(self._folder)
+        with self._folder.locked():
+            manifest = self._folder.read()
+            yield manifest, CopyState.from_text(manifest.state)
 
     def _read(self, part: FolderPart, definition: CopyDefinition) -> pa.Table:
         return self._folder.load(part, definition.schema, definition.ours)
@@ -203,22 +208,6 @@ class ParquetTarget(Closeable):
                 hint="The copy was edited by hand: repair it",
             )
         return whole.filter(pc.greater(counts, 0))
-
-
-class _Writing:
-    """Holds the folder's lock and gives what counts now."""
-
-    def __init__(self, folder: ParquetFolder) -> None:
-        self._folder = folder
-        self._lock = folder.locked()
-
-    def __enter__(self) -> tuple[FolderManifest, CopyState]:
-        self._lock.__enter__()
-        manifest = self._folder.read()
-        return manifest, CopyState.from_text(manifest.state)
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.__exit__(None, None, None)
 
 
 class _Going:

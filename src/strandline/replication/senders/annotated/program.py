@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from strandline.errors import SqlError, StrandlineError
 from strandline.relations import Database, Row
-from strandline.replication.senders.annotated import runs
 from strandline.replication.senders.annotated.base_table import ADDRESS, PAPER, TIME
 from strandline.replication.senders.annotated.statements import (
     BROKEN,
@@ -37,6 +36,11 @@ from strandline.replication.senders.annotated.statements import (
     A,
     FixUpNumbers,
     Statements,
+    met,
+    met_since,
+    runs,
+    sent_by_lookup,
+    sent_by_runs,
 )
 from strandline.values import parse_condition, parse_sql, quoted
 
@@ -138,8 +142,8 @@ def compose_base(base: Statements, restrictions: Mapping[int, str]) -> dict[str,
 def compose_copy(base: Statements, readings: Sequence[str]) -> dict[str, str]:
     """What a copy needs: its own fix-up, its messages, and its rows."""
     if base.dialect == "postgres" and base.algorithm != PAPER:
-        made = {MET: runs.met(), MET_SINCE: runs.met_since(base), RUNS: runs.runs(base)}
-        made |= {SENT: runs.sent_by_lookup(base), SENT_BY_RUNS: runs.sent_by_runs(base)}
+        made = {MET: met(), MET_SINCE: met_since(base), RUNS: runs(base)}
+        made |= {SENT: sent_by_lookup(base), SENT_BY_RUNS: sent_by_runs(base)}
     else:
         made = {SENT: base.sent()}
     counting = {MET_COUNT: f"SELECT count(*) FROM {MET}"} if MET in made else {}
