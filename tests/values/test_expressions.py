@@ -67,6 +67,22 @@ def test_a_condition_chooses_rows_and_null_counts_as_no(sql: str, params: dict[s
     assert parse_condition(sql, TABLE.schema, params).mask(TABLE).to_pylist() == expected
 
 
+@pytest.mark.parametrize(
+    ("inner", "one", "other"),
+    [
+        (pa.float64(), [-0.0, 1.0], [0.0, 1.0]),
+        (pa.map_(pa.string(), pa.int64()), [[("b", 1), ("a", 2)], []], [[("a", 2), ("b", 1)], []]),
+        (pa.list_(pa.float64(), 1), [[-0.0], None], [[0.0], None]),
+    ],
+)
+def test_equal_values_inside_lists_of_a_fixed_size_have_one_form(inner: pa.DataType, one: Any, other: Any) -> None:
+    kind = pa.list_(inner, 2)
+    table = pa.table({"x": pa.array([None, one, None], kind), "y": pa.array([None, other, one], kind)}).slice(1)
+    assert parse_condition("x = y", table.schema).mask(table).to_pylist() == [True, False]
+    texts = [parse_expression(f"{name}::varchar", table.schema).evaluate(table)[0].as_py() for name in ("x", "y")]
+    assert texts[0] == texts[1]
+
+
 def test_a_condition_tells_its_columns_and_quotes_them() -> None:
     condition = parse_condition("NAME = 'x' AND \"my col\" > qty", TABLE.schema)
     assert condition.columns == ("qty", "name", "my col")

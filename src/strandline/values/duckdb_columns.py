@@ -115,6 +115,9 @@ def _one_form(array: pa.Array) -> pa.Array:
         order = pc.sort_indices(entries, sort_keys=[("row", "ascending"), ("key", "ascending")])
         offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
         return pa.MapArray.from_arrays(offsets, keys.take(order), items.take(order), type=type_, mask=array.is_null())
+    if pt.is_fixed_size_list(type_):
+        slots = array.values.slice(array.offset * type_.list_size, len(array) * type_.list_size)
+        return pa.FixedSizeListArray.from_arrays(_one_form(slots), type=type_, mask=array.is_null())
     if pt.is_list(type_) or pt.is_large_list(type_):
         kind, width = (pa.LargeListArray, pa.int64()) if pt.is_large_list(type_) else (pa.ListArray, pa.int32())
         offsets = pa.array(np.concatenate([[0], np.cumsum(list_lengths(array))]), width)
