@@ -31,6 +31,7 @@ from strandline.values import (
     Positions,
     cast_rows,
     common_type,
+    list_offsets,
     no_rows,
     plain_schema,
     plain_type,
@@ -417,10 +418,9 @@ def flagged_names(flags: Sequence[Flags], names: Sequence[str], rows: int | None
     """For each row the list of those names whose flag is set, in the order of `names`; `rows` is for no names."""
     rows = len(flags[0]) if rows is None else rows
     matrix = np.column_stack(flags) if flags else np.zeros((rows, 0), dtype=bool)
-    offsets = np.zeros(rows + 1, dtype=np.int32)
-    np.cumsum(matrix.sum(axis=1), out=offsets[1:])
+    offsets = pa.array(list_offsets(matrix.sum(axis=1)), pa.int32())
     chosen = pa.array(list(names), pa.string()).take(pa.array(np.nonzero(matrix)[1]))
-    return pa.ListArray.from_arrays(pa.array(offsets), chosen)
+    return pa.ListArray.from_arrays(offsets, chosen)
 
 
 def show(table: pa.Table, rows: Sequence[int] | Positions) -> str:

@@ -35,7 +35,7 @@ from strandline.values.encoding import (
     repeating_columns,
     with_inner_types,
 )
-from strandline.values.equality import comparable, key_order, unequal
+from strandline.values.equality import comparable, key_order, list_offsets, unequal
 from strandline.values.expressions import Condition, Expression, parse_condition, parse_expression, renamed_columns
 from strandline.values.hash_runs import Hashes, HashWriter, key_hashes, keys_met_again, read_hashes
 from strandline.values.interchange import ArrowRows, array_of

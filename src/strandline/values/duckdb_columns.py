@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.errors import SqlError
-from strandline.values.equality import list_lengths, map_entries
+from strandline.values.encoding import with_inner_types
+from strandline.values.equality import list_lengths, list_offsets, map_entries
 
 
 def readable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -70,17 +71,8 @@ def _sql_type(type_: pa.DataType) -> pa.DataType:
         return type_ if inner == type_.value_type else inner
     if not pt.is_nested(type_):
         return type_
-    fields = [type_.field(place) for place in range(type_.num_fields)]
-    held = [field.with_type(_sql_type(field.type)) for field in fields]
-    if held == fields:
-        return type_
-    if pt.is_struct(type_):
-        return pa.struct(held)
-    if pt.is_map(type_):
-        return pa.map_(_sql_type(type_.key_type), _sql_type(type_.item_type))
-    if pt.is_fixed_size_list(type_):
-        return pa.list_(held[0], type_.list_size)
-    return pa.large_list(held[0]) if pt.is_large_list(type_) else pa.list_(held[0])
+    inner = [type_.field(place).type for place in range(type_.num_fields)]
+    return type_ if all(_sql_type(one) == one for one in inner) else with_inner_types(type_, _sql_type)
 
 
 def durations(intervals: pa.ChunkedArray, doing: str) -> pa.ChunkedArray:
@@ -113,14 +105,14 @@ def _one_form(array: pa.Array) -> pa.Array:
         keys, items = _one_form(keys), _one_form(items)
         entries = pa.table([np.repeat(np.arange(len(array)), lengths), keys], names=["row", "key"])
         order = pc.sort_indices(entries, sort_keys=[("row", "ascending"), ("key", "ascending")])
-        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+        offsets = pa.array(list_offsets(lengths), pa.int32())
         return pa.MapArray.from_arrays(offsets, keys.take(order), items.take(order), type=type_, mask=array.is_null())
     if pt.is_fixed_size_list(type_):
         slots = array.values.slice(array.offset * type_.list_size, len(array) * type_.list_size)
         return pa.FixedSizeListArray.from_arrays(_one_form(slots), type=type_, mask=array.is_null())
     if pt.is_list(type_) or pt.is_large_list(type_):
         kind, width = (pa.LargeListArray, pa.int64()) if pt.is_large_list(type_) else (pa.ListArray, pa.int32())
-        offsets = pa.array(np.concatenate([[0], np.cumsum(list_lengths(array))]), width)
+        offsets = pa.array(list_offsets(list_lengths(array)), width)
         return kind.from_arrays(offsets, _one_form(array.flatten()), type=type_, mask=array.is_null())
     return array
 

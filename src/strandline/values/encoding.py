@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from strandline.errors import SchemaError
-from strandline.values.equality import list_lengths, map_entries
+from strandline.values.equality import list_lengths, list_offsets, map_entries
 
 _SAMPLE_ROWS = 1024
 _DISTINCT_SHARE = 7 / 8
@@ -162,7 +159,7 @@ def _cast_nested(array: pa.Array, type_: pa.DataType) -> pa.Array:
     if pt.is_map(array.type) and pt.is_map(type_):
         keys, items, lengths = map_entries(array)
         keys, items = cast_array(keys, type_.key_type), cast_array(items, type_.item_type)
-        return pa.MapArray.from_arrays(pa.array(_offsets(lengths, np.int32)), keys, items, type=type_, mask=mask)
+        return pa.MapArray.from_arrays(pa.array(list_offsets(lengths), pa.int32()), keys, items, type=type_, mask=mask)
     if any(pt.is_struct(each) or pt.is_map(each) for each in (array.type, type_)):
         return array.cast(type_)
     if pt.is_fixed_size_list(array.type) and pt.is_fixed_size_list(type_) and array.type.list_size == type_.list_size:
@@ -176,7 +173,7 @@ def _lists(array: pa.Array, type_: pa.DataType) -> pa.Array:
     mask = array.is_null() if array.null_count else None
     child = cast_array(array.flatten(), type_.value_type)
     wide = pt.is_large_list(type_) or pt.is_large_list_view(type_) or pt.is_fixed_size_list(type_)
-    ends = pa.array(_offsets(list_lengths(array), np.int64 if wide else np.int32))
+    ends = pa.array(list_offsets(list_lengths(array)), pa.int64() if wide else pa.int32())
     if pt.is_fixed_size_list(type_):
         return pa.LargeListArray.from_arrays(ends, child, mask=mask).cast(type_)
     if pt.is_list_view(type_) or pt.is_large_list_view(type_):
@@ -184,12 +181,6 @@ def _lists(array: pa.Array, type_: pa.DataType) -> pa.Array:
         starts, sizes = ends.slice(0, len(array)), pc.subtract(ends.slice(1), ends.slice(0, len(array)))
         return kind.from_arrays(starts, sizes, child, type=type_, mask=mask)
     return (pa.LargeListArray if wide else pa.ListArray).from_arrays(ends, child, type=type_, mask=mask)
-
-
-def _offsets(lengths: npt.NDArray[np.int64], kind: type[np.signedinteger[Any]]) -> npt.NDArray[Any]:
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets.astype(kind)
 
 
 def _plain_field(field: pa.Field) -> pa.Field:

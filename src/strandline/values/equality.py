@@ -146,6 +146,13 @@ def list_lengths(array: pa.Array) -> npt.NDArray[np.int64]:
     return np.asarray(pc.list_value_length(array).fill_null(0), dtype=np.int64)
 
 
+def list_offsets(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where the elements of each row begin among those of all rows, and where the last row's end."""
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
 def map_entries(array: pa.MapArray) -> tuple[pa.Array, pa.Array, npt.NDArray[np.int64]]:
     """The keys and items of all rows in turn, and how many each row has; a null row has none.
 
@@ -165,9 +172,7 @@ def map_entries(array: pa.MapArray) -> tuple[pa.Array, pa.Array, npt.NDArray[np.
 
 def _lists(child: pa.Array, lengths: npt.NDArray[np.int64], like: pa.Array) -> pa.Array:
     """Rows of `lengths` elements each, taken from `child` in turn, null where `like` is."""
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.LargeListArray.from_arrays(pa.array(offsets), child, mask=_arrow_null_mask(like))
+    return pa.LargeListArray.from_arrays(pa.array(list_offsets(lengths)), child, mask=_arrow_null_mask(like))
 
 
 def _entry_order(rows: pa.Array, keys: pa.Array, items: pa.Array) -> pa.Array:
@@ -341,19 +346,14 @@ def _unequal_structs(a: pa.StructArray, b: pa.StructArray) -> Flags:
 
 def _unequal_lists(a: pa.ListArray, b: pa.ListArray) -> Flags:
     null_a, null_b = _flags(a.is_null()), _flags(b.is_null())
-    length_a, length_b = _lengths(a), _lengths(b)
+    length_a, length_b = list_lengths(a), list_lengths(b)
     differ: Flags = (null_a != null_b) | (length_a != length_b)
     same = np.flatnonzero(~differ & ~null_a & (length_a > 0))
     if len(same):
         rows = pa.array(same)
         inside = _unequal_canonical(a.take(rows).flatten(), b.take(rows).flatten())
-        starts = np.concatenate([[0], np.cumsum(length_a[same])[:-1]])
-        differ[same] = np.logical_or.reduceat(inside, starts)
+        differ[same] = np.logical_or.reduceat(inside, list_offsets(length_a[same])[:-1])
     return differ
-
-
-def _lengths(array: pa.ListArray) -> npt.NDArray[np.int64]:
-    return np.asarray(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def _flags(column: Any) -> Flags:
