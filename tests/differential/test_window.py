@@ -14,6 +14,7 @@ from tests.oracles.window import Record, Reference, reference_window
 from tests.oracles.window_settlement import settle
 from tests.values.properties import for_all
 
+from strandline.differential.differential import window_raw
 from strandline.differential.window import algorithm
 from strandline.differential.window.algorithm import Window
 from strandline.differential.window.options import Messages, WindowOptions, WindowReport, with_positions
@@ -280,7 +281,7 @@ def test_views_dictionaries_and_run_ends_come_back_as_plain_values() -> None:
         ]
     )
 
-    def batch(keys: list[int], texts: list[str]) -> pa.RecordBatch:
+    def rows(keys: list[int], texts: list[str]) -> pa.Table:
         runs = pa.RunEndEncodedArray.from_arrays(pa.array([len(keys)], pa.int32()), pa.array([7]))
         columns = [
             pa.array(keys),
@@ -290,11 +291,10 @@ def test_views_dictionaries_and_run_ends_come_back_as_plain_values() -> None:
             runs,
             pa.array(texts).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string())),
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+        return pa.Table.from_arrays(columns, schema=schema)
 
-    old, new = [batch([1, 2], ["a", "b"]), batch([3], ["c"])], [batch([3, 1], ["c", "x"]), batch([4], ["d"])]
-    sent = Window(schema, ["k"]).messages(iter(old), iter(new))
-    assert [row for part in sent for row in part.raw(["k"]).to_pylist()] == [
+    old, new = rows([1, 2, 3], ["a", "b", "c"]), rows([3, 1, 4], ["c", "x", "d"])
+    assert window_raw(old, new, "k").rows.sort_by("k").to_pylist() == [
         {"_change": "update", "k": 1, "view": "x", "views": ["x"], "list": [1], "runs": 7, "code": "x"},
         {"_change": "delete", "k": 2, "view": None, "views": None, "list": None, "runs": None, "code": None},
         {"_change": "insert", "k": 4, "view": "d", "views": ["d"], "list": [4], "runs": 7, "code": "d"},

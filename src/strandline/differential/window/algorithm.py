@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from strandline.differential.window.buffers import AgingBuffer, InputBuffers, Stretch, takeable
+from strandline.differential.window.buffers import AgingBuffer, InputBuffers, Stretch
 from strandline.differential.window.compiled import kernels
 from strandline.differential.window.options import (
     DELETE,
@@ -51,7 +51,8 @@ class Window:
     other types in the new one.
 
     Deletes and inserts may be halves of useless pairs: match all of them by key at the end. Keys need not be unique;
-    of equal ones the earliest match first. Views come back as large strings, binaries and lists.
+    of equal ones the earliest match first. Batches have these schemas exactly, and types without views and run-ends, of
+    which Arrow can't take rows.
     """
 
     schema: pa.Schema
@@ -73,8 +74,7 @@ class Window:
                 f"the key {', '.join(self.key) or '(none)'} is not among {', '.join(self.schema.names)}",
                 doing="running a window differential",
             )
-        self.new_schema = takeable(self.new_schema or self.schema)
-        self.schema = takeable(self.schema)
+        self.new_schema = self.new_schema or self.schema
         self.old, self.new = _Side(AgingBuffer(self.schema)), _Side(AgingBuffer(self.new_schema))
 
     def messages(self, old: Iterator[pa.RecordBatch], new: Iterator[pa.RecordBatch]) -> Iterator[Messages]:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from strandline.differential.window.compiled import kernels
 from strandline.differential.window.options import WindowOptions
-from strandline.values import Numbers, plain_layout, with_inner_types
+from strandline.values import Numbers
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class InputBuffers:
             if batch is None:
                 self._exhausted = True
             elif batch.num_rows:
-                self._waiting.append(_conformed(batch, self._schema))
+                self._waiting.append(batch)
                 measured = -(-batch.nbytes // batch.num_rows)
                 self._widths.append(self._options.record_bytes or max(1, measured))
         return bool(self._waiting)
@@ -96,37 +96,6 @@ class InputBuffers:
             self._widths.pop(0)
         else:
             self._waiting[0] = self._waiting[0].slice(rows)
-
-
-def takeable(schema: pa.Schema) -> pa.Schema:
-    """The schema with layouts that Arrow can take rows from: it can't from views and run-ends."""
-    return pa.schema([field.with_type(_takeable(field.type)) for field in schema])
-
-
-def _takeable(type_: pa.DataType) -> pa.DataType:
-    types = pa.types
-    if types.is_string_view(type_):
-        return pa.large_string()
-    if types.is_binary_view(type_):
-        return pa.large_binary()
-    if types.is_run_end_encoded(type_):
-        return _takeable(type_.value_type)
-    if types.is_dictionary(type_) and _takeable(type_.value_type) != type_.value_type:
-        return _takeable(type_.value_type)
-    if types.is_list_view(type_):
-        return pa.large_list(_takeable(type_.value_type))
-    return with_inner_types(type_, _takeable)
-
-
-def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch under the takeable schema; a mere relabelling unless there are views or run-ends in it."""
-    if batch.schema.equals(schema):
-        return batch
-    columns = [
-        column if column.type == field.type else plain_layout(column).cast(field.type)
-        for column, field in zip(batch.columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _joined(pieces: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
