@@ -192,8 +192,9 @@ def _state_of(context: PipelineContext, step: Step) -> str | None:
 def _acknowledge_bases(context: PipelineContext, step: Step) -> None:
     sizes = context.table_sizes(_state_of(context, step))
     for source in context.settings.sources:
-        position = Position.from_json(step.sources.get(source.name, {}).get("position"))
-        if position is not None:
+        recorded = step.sources.get(source.name, {}).get("position")
+        if recorded is not None:
+            position = Position.from_json(recorded)
             rows = sizes[source.table]["rows"] if source.table in sizes else 0
             annotated_source.acknowledge(address_of(source, context.secrets), context.copy_name(source), position, rows)
 

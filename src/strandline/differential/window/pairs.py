@@ -1,7 +1,8 @@
 """Pairs of matching records, in an input buffer or in an aging buffer, and which of them differ.
 
 Values are compared exactly, no hashes decide: null equals null, NaN equals NaN, −0.0 equals 0.0, lists and structs
-compare deeply, maps without order. Columns whose types differ are compared as everywhere else.
+compare deeply, maps without order. Encodings (dictionary, view, large) may differ; columns whose types do otherwise are
+compared as everywhere else.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from strandline.values import (
     is_byte_string,
     is_list,
     plain_layout,
+    plain_type,
     signature,
     unequal,
     validity,
@@ -39,7 +41,7 @@ def rows_differ(one: Sequence[pa.Array], rows: Rows, other: Sequence[pa.Array], 
     changed = np.zeros(len(rows), dtype=np.bool_)
     if len(rows):
         for a, b in zip(one, other, strict=True):
-            if a.type == b.type:
+            if plain_type(a.type) == plain_type(b.type):
                 _differ(changed, a, rows, b, other_rows)
             else:
                 changed |= unequal(a.take(pa.array(rows)), b.take(pa.array(other_rows)))
@@ -50,7 +52,7 @@ def _differ(changed: Differ, a: pa.Array, i: Rows, b: pa.Array, j: Rows) -> None
     """changed |= a[i] ≠ b[j]."""
     if not len(i):
         return
-    a, b = plain_layout(a), plain_layout(b)
+    a, b = _comparable(a), _comparable(b)
     if pa.types.is_null(a.type) and pa.types.is_null(b.type):
         return
     a_valid, b_valid = validity(a), validity(b)
@@ -79,6 +81,11 @@ def _values_differ(differ: Differ, a: pa.Array, i: Rows, b: pa.Array, j: Rows) -
         kernels.floats_differ(differ, _floats(a), i, _floats(b), j)
     else:
         _words_differ(differ, a, i, b, j)
+
+
+def _comparable(array: pa.Array) -> pa.Array:
+    array = plain_layout(array)
+    return plain_layout(array.dictionary_decode()) if pa.types.is_dictionary(array.type) else array
 
 
 def _words_differ(differ: Differ, a: pa.Array, i: Rows, b: pa.Array, j: Rows) -> None:

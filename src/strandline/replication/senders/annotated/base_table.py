@@ -18,7 +18,7 @@ from strandline.errors import Conflict, InputError
 from strandline.relations import Address, Database, TableColumn, no_table, table_column
 from strandline.replication.definition import PREFIX
 from strandline.replication.targets import own_name
-from strandline.storage import cached_property
+from strandline.storage import JsonRecord, cached_property
 from strandline.values import quoted
 
 ADDRESS = f"{PREFIX}address"
@@ -39,7 +39,7 @@ def fields(algorithm: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class RowKey:
+class RowKey(JsonRecord):
     """What tells the rows of a base apart: columns of the user's, or where a row is stored.
 
     `address` is the integer column whose values are the addresses, `ADDRESS` where no column is. Addresses are `given`

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from strandline.relations import Database
 from strandline.replication.message import Position
 from strandline.replication.senders.annotated.base_table import BASES, COPIES, MARKED, RowKey
+from strandline.storage import JsonRecord
 from strandline.values import quoted
 
 
 @dataclass(frozen=True)
-class BaseRecord:
+class BaseRecord(JsonRecord):
     """An annotated table. `time` is the recoverable counter: one more for each fix-up.
 
     `key` tells its rows apart; `storage` is what the table's `storage` was at the last fix-up. `start` is the address
@@ -48,7 +49,7 @@ class BaseRecord:
 
 
 @dataclass(frozen=True)
-class BaseCopyRecord:
+class BaseCopyRecord(JsonRecord):
     """A copy of a base. `taken` is the position that it is known to have; `offered` the one last sent to it.
 
     `bit` is its own among the bits of entries; a copy that came when all were taken has none. `held` is how many rows
@@ -108,7 +109,7 @@ class BaseCatalog:
         return [_base(json.loads(text)) for (text,) in rows]
 
     def put_base(self, record: BaseRecord) -> None:
-        self._put(BASES, record.table, asdict(record))
+        self._put(BASES, record.table, record)
 
     def drop_base(self, table: str) -> None:
         self._database.execute(f"DELETE FROM {quoted(self._schema, BASES)} WHERE name = ?", [table])
@@ -122,17 +123,17 @@ class BaseCatalog:
 
     def copy(self, name: str) -> BaseCopyRecord | None:
         record = self._get(COPIES, name, lock=False) if self.exists() else None
-        return None if record is None else _copy(record)
+        return None if record is None else BaseCopyRecord.from_json(record)
 
     def copies(self, base: str | None = None) -> list[BaseCopyRecord]:
         if not self.exists():
             return []
         rows = self._database.execute(f"SELECT record FROM {quoted(self._schema, COPIES)} ORDER BY name")
-        records = [_copy(json.loads(text)) for (text,) in rows]
+        records = [BaseCopyRecord.from_json(json.loads(text)) for (text,) in rows]
         return [record for record in records if base in (None, record.base)]
 
     def put_copy(self, record: BaseCopyRecord) -> None:
-        self._put(COPIES, record.name, asdict(record))
+        self._put(COPIES, record.name, record)
 
     def drop_copy(self, name: str) -> None:
         self._database.execute(f"DELETE FROM {quoted(self._schema, COPIES)} WHERE name = ?", [name])
@@ -163,22 +164,14 @@ class BaseCatalog:
         rows = self._database.execute(sql, [name])
         return json.loads(rows[0][0]) if rows else None
 
-    def _put(self, table: str, name: str, record: Mapping[str, Any]) -> None:
+    def _put(self, table: str, name: str, record: JsonRecord) -> None:
         self._database.execute(
             f"INSERT INTO {quoted(self._schema, table)} (name, record) VALUES (?, ?) "
             "ON CONFLICT (name) DO UPDATE SET record = excluded.record",
-            [name, json.dumps(record, sort_keys=True)],
+            [name, json.dumps(record.to_json(), sort_keys=True)],
         )
 
 
 def _base(record: dict[str, Any]) -> BaseRecord:
     """Records of the first version had no key: `site.record` says what to do with such a base."""
-    kept = {field.name: record[field.name] for field in fields(BaseRecord) if field.name in record}
-    key = record.get("key", {"columns": (), "address": record.get("address", "")})
-    return BaseRecord(**{**kept, "key": RowKey(**{**key, "columns": tuple(key["columns"])})})
-
-
-def _copy(record: dict[str, Any]) -> BaseCopyRecord:
-    places = {name: Position.from_json(record[name]) for name in ("taken", "offered")}
-    names = {name: tuple(record[name]) for name in ("columns", "restricted_by")}
-    return BaseCopyRecord(**{**record, **places, **names})
+    return BaseRecord.from_json({"key": {"columns": (), "address": record.get("address", "")}, **record})
