@@ -11,6 +11,7 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -87,6 +88,15 @@ def test_a_condition_tells_its_columns_and_quotes_them() -> None:
     condition = parse_condition("NAME = 'x' AND \"my col\" > qty", TABLE.schema)
     assert condition.columns == ("qty", "name", "my col")
     assert condition.sql == '"name" = \'x\' AND "my col" > "qty"'
+
+
+@pytest.mark.parametrize("width", [32, 64])
+def test_nan_has_one_form_whatever_its_bits(width: int) -> None:
+    bits = np.array([0xFFF8 << 48, 0x7FF8 << 48, 0x7FF8 << 48 | 1], np.uint64).view(np.float64)
+    numbers = pa.array(bits.astype(f"f{width // 8}"))
+    table = pa.table({"x": numbers, "inside": pa.StructArray.from_arrays([numbers], names=["x"])})
+    assert parse_expression("x::varchar", table.schema).evaluate(table).to_pylist() == ["nan"] * 3
+    assert parse_expression("inside::varchar", table.schema).evaluate(table).to_pylist() == ["{'x': nan}"] * 3
 
 
 def test_an_expression_is_evaluated_for_each_row_in_order() -> None:

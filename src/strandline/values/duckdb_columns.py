@@ -9,6 +9,7 @@ digit.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,12 +21,15 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.errors import SqlError
+from strandline.values.buffers import ArrowColumn
 from strandline.values.encoding import with_inner_types
 from strandline.values.equality import list_lengths, list_offsets, map_entries
 
 
 def readable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """The column in a type that DuckDB reads; equal values have one form: one zero, and maps in the order of keys."""
+    """The column in a type that DuckDB reads; equal values have one form: one zero and one NaN, and
+    maps in the order of keys.
+    """
     column = in_sql_type(column, name)
     type_ = column.type
     if isinstance(type_, pa.UuidType | pa.Bool8Type):
@@ -34,7 +38,7 @@ def readable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         storage = [chunk.storage for chunk in column.chunks]
         return pa.chunked_array(storage, type=type_.storage_type)
     if pt.is_floating(type_):
-        return pc.add(column, pa.scalar(0.0, type_))  # −0.0 + 0.0 is 0.0
+        return _one_zero_and_nan(column)
     if pt.is_nested(type_) and _has_forms(type_):
         return pa.chunked_array([_one_form(chunk) for chunk in column.chunks], type=type_)
     if pt.is_date64(type_):
@@ -91,11 +95,17 @@ def _has_forms(type_: pa.DataType) -> bool:
     return bool(pt.is_floating(type_) or pt.is_map(type_) or any(_has_forms(one) for one in inner))
 
 
+def _one_zero_and_nan(numbers: ArrowColumn) -> ArrowColumn:
+    numbers = pc.add(numbers, pa.scalar(0.0, numbers.type))  # −0.0 + 0.0 is 0.0
+    strange = pc.is_nan(numbers)
+    return pc.if_else(strange, pa.scalar(math.nan, numbers.type), numbers) if pc.any(strange).as_py() else numbers
+
+
 def _one_form(array: pa.Array) -> pa.Array:
     """The same values, those inside included, in one form each."""
     type_ = array.type
     if pt.is_floating(type_) and not pt.is_float16(type_):
-        return pc.add(array, pa.scalar(0.0, type_))
+        return _one_zero_and_nan(array)
     if pt.is_struct(type_):
         return pa.StructArray.from_arrays(
             [_one_form(child) for child in array.flatten()], fields=list(type_), mask=array.is_null()
