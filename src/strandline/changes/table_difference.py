@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -71,10 +72,12 @@ def keyed_difference(
     updated = np.flatnonzero(differs if place is None else differs[pairs.new])
     flagged = updated if place is None else pairs.new[updated]
     changed_old, changed_new = _rows(old, pairs.old[updated]), _rows(new, pairs.new[updated])
+    gone = _rows(old, pairs.only_old)
+    names = flagged_names([flag[flagged] for flag in flags], header.values, len(changed_new))
     parts = [
-        _deletes(header, _rows(old, pairs.only_old)),
-        _updates(header, changed_old, changed_new, [flag[flagged] for flag in flags]),
-        _inserts(header, _rows(new, pairs.only_new)),
+        _rows_of_kind(header, DELETE, gone, gone),
+        _rows_of_kind(header, UPDATE, changed_new, changed_old, names),
+        _rows_of_kind(header, INSERT, _rows(new, pairs.only_new), None),
     ]
     rows = pa.concat_tables([cast_rows(part, header.rows_schema) for part in parts])
     return finish(header, rows, unchanged=len(pairs.old) - len(changed_new))
@@ -129,38 +132,18 @@ def _chosen(column: pa.ChunkedArray, selection: pa.Array) -> pa.ChunkedArray:
     return column if selection.true_count == len(column) else column.filter(selection)
 
 
-def _deletes(header: Header, old: pa.Table) -> pa.Table:
-    columns = _kind(DELETE, len(old)) | {name: old.column(name) for name in header.key}
-    columns |= {name: pa.nulls(len(old), header.after_schema.field(name).type) for name in header.values}
-    return _images(header, columns, old, None)
-
-
-def _inserts(header: Header, new: pa.Table) -> pa.Table:
-    columns = _kind(INSERT, len(new)) | {name: new.column(name) for name in header.columns}
-    return _images(header, columns, None, None)
-
-
-def _updates(header: Header, old: pa.Table, new: pa.Table, flags: Sequence[Flags]) -> pa.Table:
-    columns = _kind(UPDATE, len(new)) | {name: new.column(name) for name in header.columns}
-    return _images(header, columns, old, flagged_names(flags, header.values, len(new)))
-
-
-def _kind(kind: str, count: int) -> dict[str, pa.Array]:
-    return {CHANGE: pa.repeat(kind, count)}
-
-
-def _images(
-    header: Header, columns: dict[str, pa.Array], before: pa.Table | None, changed: pa.Array | None
+def _rows_of_kind(
+    header: Header, kind: str, rows: pa.Table, before: pa.Table | None, changed: pa.Array | None = None
 ) -> pa.Table:
-    count = len(columns[CHANGE])
-    for field in header.rows_schema:
-        if field.name == BEFORE and before is not None:
-            columns[BEFORE] = image_struct(before, header, np.ones(count, dtype=bool))
-        elif field.name == BEFORE or (field.name == CHANGED and changed is None):
-            columns[field.name] = pa.nulls(count, field.type)
-        elif field.name == CHANGED:
-            columns[CHANGED] = changed
-    return pa.table(columns)
+    """Change rows of one kind: `rows` are the after images or, of deletes, what goes."""
+    shown = header.key if kind == DELETE else header.columns
+    known: dict[str, Any] = {CHANGE: pa.repeat(kind, len(rows)), **{name: rows.column(name) for name in shown}}
+    if before is not None and BEFORE in header.rows_schema.names:
+        known[BEFORE] = image_struct(before, header, np.ones(len(rows), dtype=bool))
+    if changed is not None:
+        known[CHANGED] = changed
+    fields = header.rows_schema
+    return pa.table({f.name: known[f.name] if f.name in known else pa.nulls(len(rows), f.type) for f in fields})
 
 
 def _counted(header: Header, old: pa.Table, new: pa.Table) -> ChangeSet:

@@ -173,7 +173,8 @@ def _opened(files: list[DataFile], kind: str, name: str, options: ReadOptions, s
         raise InputError(
             "only Delta and Iceberg tables have versions", doing=f"reading {name}", hint="Leave the version out"
         )
-    files = _data_only(files, kind)
+    if kind not in ("parquet", "arrow"):  # of these a file without a byte is damaged; text may have such parts
+        files = [file for file in files if file.bytes] or files
     if kind in _SPOOLED:
         return _SPOOLED[kind](files, name, options, spool)
     return _OPENERS[kind](files, name, options)
@@ -213,13 +214,6 @@ def _state_words(kind: str, options: ReadOptions) -> str:
     if isinstance(options.state(), int):
         return f"at {'version' if kind == 'delta' else 'snapshot'} {options.version}"
     return f"as of {options.version}"
-
-
-def _data_only(files: list[DataFile], kind: str) -> list[DataFile]:
-    """Text formats may have parts without a byte; a Parquet or Arrow file without one is damaged."""
-    if kind in ("parquet", "arrow"):
-        return files
-    return [file for file in files if file.bytes] or files
 
 
 def is_relation(source: Any) -> bool:
