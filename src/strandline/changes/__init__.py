@@ -10,7 +10,6 @@ from strandline.changes.part_files import (
     PartFile,
     PartWriter,
     check_carried,
-    part_record,
     part_scan,
     parts_of,
     read_batches,

@@ -94,7 +94,7 @@ def parts_record(parts: Iterable[PartFile | None], counts: Counts) -> dict[str, 
     written = [part for part in parts if part is not None]
     return {
         "counts": counts.to_json(),
-        "parts": [[part.path, part.rows, part.bytes] for part in written],
+        "parts": [part.to_json() for part in written],
         "bytes_written": sum(part.bytes for part in written),
     }
 
@@ -104,7 +104,7 @@ def gather(header: Header, outcomes: Sequence[Outcome], extra: Iterable[Counts] 
     counts = total([*(Counts.from_json(outcome.result["counts"]) for outcome in outcomes), *extra])
     return DiffResult(
         header=replace(header, counts=counts),
-        parts=tuple(PartFile(*part) for outcome in outcomes for part in outcome.result["parts"]),
+        parts=tuple(PartFile.from_json(part) for outcome in outcomes for part in outcome.result["parts"]),
         work=work_of(outcomes),
     )
 
