@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from benchmarks.pg_ivm_views import ANEW, KEPT, REFUSED, WHOLE, views
 
 from strandline.errors import SqlError
 from strandline.storage import MemoryStorage
@@ -128,3 +129,27 @@ def test_what_is_refused_in_from(sql: str, why: str) -> None:
             store.create_table(name, rows)
         with pytest.raises(SqlError, match=why):
             store.view("v", sql)
+
+
+PRINTED = """
+CREATE TABLE base (i int PRIMARY KEY REFERENCES other(i), j int);
+SELECT create_immv('v(a)', 'SELECT i, SUM(j) FROM base GROUP BY i');
+NOTICE:  created index "v_index" on immv "v"
+ create_immv
+-------------
+           5
+(1 row)
+
+SELECT pgivm.create_immv('v',
+  'SELECT i FROM base WHERE j = ''1'' LIMIT 1');
+ERROR:  LIMIT/OFFSET clause is not supported on incrementally maintainable materialized view
+SELECT create_immv('v', 'SELECT count(DISTINCT i) FROM base');
+ERROR:  aggregate function with DISTINCT arguments is not supported
+SELECT create_immv('v(a, b)', 'SELECT i FROM base');
+ERROR:  too many column names were specified
+"""
+
+
+def test_the_views_of_what_pg_ivms_tests_print_are_counted() -> None:
+    found = [(one.accepted, one.here) for one in views(PRINTED)]
+    assert found == [(True, KEPT), (False, ANEW), (False, WHOLE), (False, REFUSED)]
