@@ -129,3 +129,13 @@ def test_the_newest_metadata_is_taken_and_damage_is_told(tmp_path: Path) -> None
         open_relation(tmp_path / "t")
     with pytest.raises(NotFound):
         open_relation(tmp_path / "none", format="iceberg")
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", bytes(range(256)) * 8])
+@pytest.mark.parametrize("log", ["snap-*.avro", "*-m0.avro"])
+def test_a_log_that_cant_be_read_is_told(tmp_path: Path, log: str, content: bytes) -> None:
+    made(tmp_path)
+    for path in (tmp_path / "t" / "metadata").glob(log):
+        path.write_bytes(content)
+    with pytest.raises(FormatError, match="metadata can't be read"):
+        open_relation(tmp_path / "t")

@@ -14,7 +14,7 @@ from pyiceberg.expressions import EqualTo
 from tests.replication.conftest import place_of
 
 import strandline as sl
-from strandline.errors import Conflict, InputError
+from strandline.errors import Conflict, Damaged, InputError, StorageError
 from strandline.relations import iceberg_catalog
 from strandline.replication.targets.target import open_target
 from strandline.storage import MemoryStorage
@@ -123,3 +123,37 @@ def test_a_copy_is_removed_with_its_old_versions_and_what_is_not_ours_stays(stor
         (tmp_path / kind / "notes.txt").write_text("mine")
         copy.drop()
         assert os.listdir(tmp_path / kind) == ["notes.txt"]
+
+
+LOGS = [(log, content) for log in ("snap-*.avro", "*-m0.avro") for content in (None, b"", b"hello", bytes(range(256)))]
+
+
+@pytest.mark.parametrize(("log", "content"), [*LOGS, ("v*.metadata.json", b"{}"), ("v*.metadata.json", b"\xff")])
+def test_a_log_that_cant_be_read_is_told_and_its_copy_made_anew_elsewhere(
+    store: Store, tmp_path: Path, log: str, content: bytes | None
+) -> None:
+    copy = store.view("orders").replicate(f"iceberg://{tmp_path}/rows")
+    for path in (tmp_path / "rows" / "metadata").glob(log):
+        path.unlink() if content is None else path.write_bytes(content)
+    store.table("orders").upsert([{"id": 3, "price": 9.0}])
+    for ask in (copy.refresh, copy.verify, copy.repair):
+        with pytest.raises(Damaged, match=r"its metadata can't be read.*Move the folder aside"):
+            ask()
+    (tmp_path / "rows").rename(tmp_path / "aside")
+    assert copy.refresh().messages
+    assert_equal(tmp_path / "rows", store.table("orders").to_arrow())
+
+
+def test_a_hint_that_cant_be_read_is_none(store: Store, tmp_path: Path) -> None:
+    copy = store.view("orders").replicate(f"iceberg://{tmp_path}/rows")
+    (tmp_path / "rows" / "metadata" / "version-hint.text").write_bytes(b"\xff\xfe")
+    assert copy.verify()
+
+
+def test_a_commit_that_the_table_refuses_is_no_conflict(store: Store, tmp_path: Path) -> None:
+    copy = store.view("orders").replicate(f"delta://{tmp_path}/rows")
+    DeltaTable(tmp_path / "rows").alter.set_table_properties({"delta.appendOnly": "true"})
+    store.table("orders").upsert([{"id": 3, "price": 9.0}])
+    with pytest.raises(StorageError, match="append") as told:
+        copy.refresh()
+    assert not told.value.retryable

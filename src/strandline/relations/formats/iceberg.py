@@ -64,7 +64,11 @@ def iceberg_relation(
 def _tasks(scan: Any, name: str) -> list[Any]:
     try:
         return sorted(scan.plan_files(), key=lambda task: str(task.file.file_path))
-    except (ValueError, NotImplementedError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # whatever pyiceberg makes of such bytes: it decodes them unchecked
+        if "equality delete" not in str(error):
+            raise _unreadable(name, error) from None
         raise FormatError(
             f"pyiceberg can't read it: {error}",
             doing=f"reading the Iceberg table {name}",
@@ -79,7 +83,7 @@ def metadata_file(folder: str) -> str:
     metadata = os.path.join(folder, "metadata")
     hint = os.path.join(metadata, "version-hint.text")
     if os.path.isfile(hint):
-        with open(hint, encoding="utf-8") as file:
+        with open(hint, encoding="utf-8", errors="replace") as file:
             named = file.read().strip()
         for candidate in _hinted(named):
             if candidate.endswith(".metadata.json") and os.path.isfile(os.path.join(metadata, candidate)):
@@ -102,7 +106,7 @@ def _metadata_object(url: str) -> str:
     objects = {each.url.rpartition("/")[2]: each for each in list_objects(f"{url.rstrip('/')}/metadata/")}
     if "version-hint.text" in objects:
         with open_version(objects["version-hint.text"].url)[0] as file:
-            for candidate in _hinted(file.read().decode().strip()):
+            for candidate in _hinted(file.read().decode(errors="replace").strip()):
                 if candidate.endswith(".metadata.json") and candidate in objects:
                     return objects[candidate].url
     named = [name for name in objects if name.endswith(".metadata.json")]
@@ -131,11 +135,15 @@ def _load(path: str) -> Any:
         try:
             return StaticTable.from_metadata(location, _settings())
         except (ValidationError, ValueError, KeyError, TypeError) as error:
-            raise FormatError(
-                f"its metadata can't be read: {' '.join(str(error).split())[:300]}",
-                doing=f"reading the Iceberg table {path}",
-                hint="Name the table's folder or one of its .metadata.json files",
-            ) from None
+            raise _unreadable(path, error) from None
+
+
+def _unreadable(path: str, error: Exception) -> FormatError:
+    return FormatError(
+        f"its metadata can't be read: {' '.join(str(error).split())[:300]}",
+        doing=f"reading the Iceberg table {path}",
+        hint="Name the table's folder or one of its .metadata.json files",
+    )
 
 
 def _settings() -> dict[str, str]:

@@ -88,6 +88,7 @@ class DeltaFolder(LakeFolder):
             )
             for part in parts
         ]
+        seen = None if self._seen is None else self._seen[0][0]
         try:
             if self._newest() is None:
                 DeltaTable.create(self.path, Schema.from_arrow(schema), commit_properties=_with(record, 0))
@@ -99,9 +100,9 @@ class DeltaFolder(LakeFolder):
                     table.create_write_transaction([*adds, *removes], "append", schema, commit_properties=properties)
                 else:  # other columns: all files are new, and the others go
                     table.create_write_transaction(adds, "overwrite", schema, commit_properties=properties)
-        except CommitFailedError:
-            raise Conflict("the table was written to meanwhile", doing=f"writing to {self.path}") from None
         except DeltaError as error:
+            if isinstance(error, CommitFailedError) and self._newest() != seen:
+                raise Conflict("the table was written to meanwhile", doing=f"writing to {self.path}") from None
             raise StorageError(str(error).splitlines()[0], doing=f"writing to {self.path}") from None
         flush(self._newest() or self.path)
 

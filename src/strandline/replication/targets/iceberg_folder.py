@@ -9,10 +9,12 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from errno import ENOENT
 from typing import Any
 
 import pyarrow as pa
 
+from strandline.errors import Damaged
 from strandline.relations import iceberg_catalog, metadata_file
 from strandline.replication.targets.lake_folder import RECORD, LakeFolder, LakeTable
 from strandline.replication.targets.parquet_folder import FolderPart
@@ -39,12 +41,26 @@ class IcebergFolder(LakeFolder):
         return metadata_file(self.path) if any(name.endswith(".metadata.json") for name in names) else None
 
     def _look(self) -> LakeTable:
-        table = self._looked_at = self._catalog.load_table()
-        tasks = list(table.scan().plan_files())
+        table, tasks = self._opened()
+        self._looked_at = table
         self._files = {self._name(task.file.file_path): task.file for task in tasks}
         files = {name: file.record_count for name, file in self._files.items()}
         deleting = frozenset(self._name(task.file.file_path) for task in tasks if task.delete_files)
         return LakeTable(table.properties.get(RECORD), files, self._catalog.described(table.schema()), deleting)
+
+    def _opened(self) -> tuple[Any, list[Any]]:
+        """The table, and its data files."""
+        try:
+            table = self._catalog.load_table()
+            return table, list(table.scan().plan_files())
+        except Exception as error:  # whatever pyiceberg makes of such bytes: it decodes them unchecked
+            if isinstance(error, OSError) and error.errno not in (None, ENOENT):
+                raise  # the machine, not the table
+            raise Damaged(
+                f"its metadata can't be read: {' '.join(str(error).split())[:300]}",
+                doing=f"opening the copy in {self.path}",
+                hint="Move the folder aside, and refresh: the copy is made anew",
+            ) from None
 
     def _name(self, location: str) -> str:
         """Ours by their name, others by their path."""
