@@ -113,8 +113,8 @@ def test_mistakes_are_told_in_our_words(registered: Any, shop: Store) -> None:
     assert "'old' is missing" in refused(lambda: registered.read.format("strandline.diff").load())
 
 
-def save(frame: Any, shop: Store, mode: str, **options: str) -> None:
-    frame.write.format("strandline").option("table", "sums").options(**options).mode(mode).save(shop.url)
+def save(frame: Any, shop: Store, mode: str, table: str = "sums", **options: str) -> None:
+    frame.write.format("strandline").option("table", table).options(**options).mode(mode).save(shop.url)
 
 
 def sums(shop: Store) -> list[tuple[int, int]]:
@@ -152,6 +152,10 @@ def test_a_write_that_fails_changes_nothing(registered: Any, shop: Store) -> Non
     assert "keys are in the table already: (k=2)" in taken
     misfit = refused(lambda: save(frame_of(registered, 0, 1, 0).withColumnRenamed("v", "w"), shop, "append"))
     assert "there is no column 'w'" in misfit
+    variant = frame_of(registered, 7, 8, 0).selectExpr("k", "array(parse_json('1')) AS v")
+    for table in ("sums", "others"):
+        told = refused(lambda table=table: save(variant, shop, "append", table=table))
+        assert "column 'v' is or holds a VARIANT" in told
     broken = frame_of(registered, 3, 9, 1).selectExpr("k", "IF(k = 8, CAST(raise_error('boom') AS BIGINT), v) AS v")
     with pytest.raises(Exception, match="boom"):
         save(broken, shop, "append")

@@ -20,7 +20,7 @@ from strandline.spark_source.staged_write import StagedAttempt, WriteJob, new_jo
 from strandline.storage import open_storage
 from strandline.store import Store, WhatIf
 from strandline.tables import TableReader, TableSchema, fitted
-from strandline.values import arrow_schema_of, no_rows
+from strandline.values import arrow_schema_of, check_variants, no_rows
 
 DOING = "writing into a store"
 
@@ -62,6 +62,7 @@ class TableWriter(DataSourceArrowWriter):  # type: ignore[misc]
 def check_write(request: WriteRequest, process: StoreProcess, schema: StructType) -> WriteJob:
     """The write, after everything was checked that can be checked before rows come."""
     url, id_ = process.url, new_job_id(process.process)
+    check_variants(schema, DOING)
     rows = arrow_schema_of(schema)
     with opened_version(url, request.version) as store:
         if any(what_if.name == request.table for what_if in store.what_ifs()):

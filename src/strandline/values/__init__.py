@@ -72,7 +72,7 @@ from strandline.values.signatures import (
     second_seed,
     signature,
 )
-from strandline.values.spark_types import arrow_schema_of, spark_schema, spark_struct, spark_table
+from strandline.values.spark_types import arrow_schema_of, check_variants, spark_schema, spark_struct, spark_table
 from strandline.values.sql import (
     conjuncts,
     free_name,

@@ -18,7 +18,7 @@ from strandline.values.encoding import cast_rows, plain_type, with_inner_types
 from strandline.values.type_unification import is_plain_bytes, is_plain_text
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 _UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
 
@@ -80,6 +80,29 @@ def arrow_schema_of(struct: StructType) -> pa.Schema:
             doing="taking rows from Spark",
             hint="Cast it in Spark, or leave it out",
         ) from None
+
+
+def check_variants(struct: StructType, doing: str) -> None:
+    """Refuses VARIANT, at any depth: one value has several encodings, and Arrow sees their bytes alone."""
+    for field in struct:
+        if _has_variant(field.dataType):
+            raise SchemaError(
+                f"column {field.name!r} is or holds a VARIANT, whose bytes may differ where its values don't",
+                doing=doing,
+                hint="Select what you need of it as other types, its text by to_json, or drop the column",
+            )
+
+
+def _has_variant(kind: DataType) -> bool:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return any(_has_variant(field.dataType) for field in kind)
+    if isinstance(kind, ArrayType):
+        return _has_variant(kind.elementType)
+    if isinstance(kind, MapType):
+        return _has_variant(kind.valueType)
+    return bool(kind.typeName() == "variant")
 
 
 def _goes_to_arrow(field: StructField, options: Mapping[str, str]) -> bool:

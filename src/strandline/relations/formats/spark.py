@@ -25,7 +25,7 @@ from strandline.relations.formats.parquet import ParquetRelation, open_parquet
 from strandline.relations.read_options import ReadOptions
 from strandline.relations.relation import Relation, Scan, ScannedRelation, Split, schema_from_text, schema_to_text
 from strandline.relations.schema import check_names, conform, relation_schema, with_types
-from strandline.values import arrow_schema_of
+from strandline.values import arrow_schema_of, check_variants
 
 NAME = "a Spark DataFrame"
 SPARK_TABLE = "spark:"
@@ -78,35 +78,12 @@ class FrameRelation:
 def open_spark_frame(frame: Any, options: ReadOptions, spool: Spool | None) -> Relation:
     """The DataFrame as a relation; one of types that Spark can't give to Arrow is written out at once."""
     check_names(frame.columns, NAME)
-    _check_variants(frame)
+    check_variants(frame.schema, f"reading {NAME}")
     schema = _arrow_schema(frame)
     if schema is None:
         written = _write_parquet(frame, spool or Spool())
         return replace(written, schema=with_types(written.schema, options.arrow_types(), NAME))
     return FrameRelation(frame, with_types(schema, options.arrow_types(), NAME), spool)
-
-
-def _check_variants(frame: Any) -> None:
-    """Refuses VARIANT, at any depth: one value has several encodings, and Arrow sees their bytes alone."""
-    for field in frame.schema:
-        if _has_variant(field.dataType):
-            raise SchemaError(
-                f"column {field.name!r} is or holds a VARIANT, whose bytes may differ where its values don't",
-                doing=f"reading {NAME}",
-                hint="Select what you need of it as other types, its text by to_json, or drop the column",
-            )
-
-
-def _has_variant(kind: Any) -> bool:
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(kind, StructType):
-        return any(_has_variant(field.dataType) for field in kind)
-    if isinstance(kind, ArrayType):
-        return _has_variant(kind.elementType)
-    if isinstance(kind, MapType):
-        return _has_variant(kind.valueType)
-    return bool(kind.typeName() == "variant")
 
 
 def is_spark_table(source: Any) -> bool:
