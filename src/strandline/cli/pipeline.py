@@ -147,7 +147,8 @@ def _counts(source: Mapping[str, Any]) -> str:
 def plan(file: str, remote: str | None, runner: str, as_json: bool) -> int:
     """What `strandline run FILE` would do and cost. Nothing is applied, locked or written.
 
-    Exits with 1 if something would stop the run, or fail in it.
+    Exits with 1 if something would stop the run, or fail in it. Guards that need the rows (changed, deleted, unique)
+    are looked at by the run alone.
 
     \b
     Example:
