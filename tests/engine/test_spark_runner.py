@@ -36,6 +36,10 @@ def test_spark_and_inline_give_the_same_outcomes(spark: Any) -> None:
     assert all(outcome.result["process"] != os.getpid() for outcome in on_spark)
 
 
+def test_sessions_of_ours_talk_to_workers_by_unix_sockets(spark: Any) -> None:
+    assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
+
+
 def test_a_worker_s_garbage_is_no_longer_sought_among_what_it_has_imported(spark: Any) -> None:
     with Spool() as spool:
         SparkRunner(spark).run(square, [{"n": 1}], spool, "importing")

@@ -249,6 +249,8 @@ def _launch_settings(master: str) -> dict[str, str]:
         "spark.log.level": "OFF",
         "spark.sql.artifact.isolation.enabled": "false",
         "spark.python.worker.faulthandler.enabled": "true",
+        # By TCP an answer of a few bytes waits for an acknowledgement that the other side delays: 40 ms of each task.
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.executorEnv.PYTHONHASHSEED": "0",
         "spark.executorEnv.MIMALLOC_PURGE_DELAY": KEPT_MILLISECONDS,
     }
