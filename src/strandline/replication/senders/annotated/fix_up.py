@@ -28,6 +28,7 @@ from strandline.replication.senders.annotated.statements import (
     RUNS,
     SENT,
     TOUCHED,
+    UNLIKE,
     FixUpNumbers,
     Statements,
 )
@@ -35,7 +36,7 @@ from strandline.values import quoted
 
 AGAIN = "Try again"
 LOWEST = -(2**63)
-FEW = 0.05
+FEW = 0.2
 """Up to this part of the base changed, look-ups beat a window over everything."""
 LOOKED_UP = 0.2
 """Up to this part of the base read in steps through the address's index, look-ups beat a scan."""
@@ -174,7 +175,8 @@ def fix_up_base(
         own = program if copy is None else site.copy_program(record, copy)
         few = bool(record.rows) and not moved and met.changed + met.deleted <= FEW * met.rows
         for name in _touching(few=few, deletions=met.rows - met.inserted != record.rows):
-            own.run(database, name, numbers)
+            if name != FRESH or UNLIKE not in program:  # there `FRESH` is known already
+                own.run(database, name, numbers)
         if database.dialect == "postgres":
             database.execute(f"ANALYZE pg_temp.{TOUCHED}")
         program.run(database, programs.FIX_UP, numbers)
@@ -207,13 +209,18 @@ def _without_deleted(site: BaseSite, record: BaseRecord, program: Program) -> Ba
             # Each address may now be another row's, and each row have other values.
             program.run(database, programs.TOUCH_ALL, FixUpNumbers())
         record = replace(record, storage=site.table.noted_storage())
-    program.run(database, DELETED, FixUpNumbers())
-    program.run(database, programs.REMOVE_DELETED, FixUpNumbers())
+    for name in (UNLIKE, DELETED, programs.REMOVE_DELETED):
+        if name in program:
+            program.run(database, name, FixUpNumbers())
     return record
 
 
 def _enter(database: Database, program: Program, numbers: FixUpNumbers) -> _Met:
     """Gives an annotation to each row that has none, and counts what there is then."""
+    if UNLIKE in program:
+        program.run(database, FRESH, numbers)
+        program.run(database, programs.ENTER_UNLIKE, numbers)
+        return _meet(database, program, numbers)
     if programs.ENTER_ABOVE in program:
         program.run(database, programs.ENTER_ABOVE, numbers)
     met = _meet(database, program, numbers)

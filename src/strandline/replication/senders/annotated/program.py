@@ -33,6 +33,7 @@ from strandline.replication.senders.annotated.statements import (
     RUNS,
     SENT,
     TOUCHED,
+    UNLIKE,
     A,
     FixUpNumbers,
     Statements,
@@ -77,12 +78,12 @@ def check_restriction(restricted: Restriction, where: str | None, database: Data
         raise SqlError(f"{where!r} is nothing that the base's database can evaluate: {error.why}") from None
 
 
-EDITION = 4
+EDITION = 5
 """Grows whenever other texts are composed for the same definition."""
-TEMPORARY = (TOUCHED, SENT, MET, RUNS, FRESH, DELETED, BROKEN, EVERY)
+TEMPORARY = (TOUCHED, SENT, MET, RUNS, UNLIKE, FRESH, DELETED, BROKEN, EVERY)
 
 TOUCH_ALL, REMOVE_DELETED, ROW_COUNT, FILL = "touch all", "remove deleted", "row count", "fill"
-ENTER, ENTER_ABOVE, UNSETTLED = "enter", "enter above", "unsettled"
+ENTER, ENTER_ABOVE, ENTER_UNLIKE, UNSETTLED = "enter", "enter above", "enter unlike", "unsettled"
 COUNTS, SCAN, NO_BROKEN, FIX_UP = "counts", "by scan", "no broken", "fix up"
 MET_SINCE, MET_COUNT, SENT_BY_RUNS, MESSAGES = "met since", "met count", "sent by runs", "messages"
 ROWS, ALL, SOME, LAG = "rows", "all rows", "some rows", "lag"
@@ -125,18 +126,27 @@ def compose_fix_up(base: Statements) -> dict[str, str]:
 def compose_base(base: Statements, restrictions: Mapping[int, str]) -> dict[str, str]:
     """What a base needs: fix-up for no copy in particular, and the writing of annotations, which knows all copies."""
     return {
-        **_tables(base, {DELETED: base.deleted()}),
         **compose_fix_up(base),
+        **(_merging(base) if base.dialect == "postgres" else _looking_up(base)),
         REMOVE_DELETED: base.remove_deleted(),
-        ROW_COUNT: base.row_count(),
         ENTER: base.enter(),
-        **({} if base.key.given else {ENTER_ABOVE: base.enter_above()}),
         TOUCH_ALL: base.touch_all(),
         UNSETTLED: base.unsettled(),
-        COUNTS: base.counts(),
         FILL: base.fill(restrictions),
         FIX_UP: base.fix_up(restrictions),
     }
+
+
+def _merging(base: Statements) -> dict[str, str]:
+    """How fix-up meets the rows of a base: in one merge of them and their annotations."""
+    made = {UNLIKE: base.unlike(), DELETED: base.deleted_of(), FRESH: base.fresh_of()}
+    return {**_tables(base, made), ENTER_UNLIKE: base.enter_of(), COUNTS: base.counts_of()}
+
+
+def _looking_up(base: Statements) -> dict[str, str]:
+    """The same one question after the other."""
+    above = {} if base.key.given else {ENTER_ABOVE: base.enter_above()}
+    return {**_tables(base, {DELETED: base.deleted()}), **above, ROW_COUNT: base.row_count(), COUNTS: base.counts()}
 
 
 def compose_copy(base: Statements, readings: Sequence[str]) -> dict[str, str]:
@@ -191,7 +201,7 @@ def _tables(base: Statements, made: Mapping[str, str]) -> dict[str, str]:
     return {name: f"CREATE TEMP TABLE {TABLES.get(name, name)}{end} AS {sql}" for name, sql in made.items()}
 
 
-_MAKING = (DELETED, FRESH, NO_BROKEN, BROKEN, EVERY, SCAN, TOUCHED, MET_SINCE, MET, RUNS, SENT_BY_RUNS, SENT)
+_MAKING = (UNLIKE, DELETED, FRESH, NO_BROKEN, BROKEN, EVERY, SCAN, TOUCHED, MET_SINCE, MET, RUNS, SENT_BY_RUNS, SENT)
 """Each after what it reads."""
 
 

@@ -35,6 +35,7 @@ NONE = -1
 """In place of a bit: there is none."""
 TOUCHED, SENT, MET, RUNS = (f"{PREFIX}{word}" for word in ("touched", "sent", "met", "runs"))
 FRESH, DELETED, BROKEN, EVERY = (f"{PREFIX}{word}" for word in ("fresh", "deleted", "broken", "every"))
+UNLIKE = f"{PREFIX}unlike"
 """The temporary tables."""
 FILL_ROWS = 50_000
 """How many rows of a new base get annotations at a time; writers wait no longer than that."""
@@ -71,6 +72,7 @@ def number(dialect: str, name: str) -> str:
 
 A, P, T, U = (quoted(f"{PREFIX}{letter}") for letter in "aptu")
 INSERTED, CHANGED, EMPTIED, HELD = (quoted(f"{PREFIX}{word}") for word in ("inserted", "changed", "emptied", "held"))
+GONE = quoted(f"{PREFIX}gone")
 QUALIFIED, LAST_QUAL, LAST_DELETION = (quoted(f"{PREFIX}{word}") for word in ("q", "last_qual", "last_deletion"))
 TRUE = "(1 = 1)"
 _BEFORE = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
@@ -123,6 +125,36 @@ class Statements:
     def entries(self) -> str:
         """The annotations, and whether the row qualifies."""
         return f"(SELECT s.*, {self.qualifies} AS {QUALIFIED} FROM {self.annotated_rows})"
+
+    def unlike(self) -> str:
+        """`UNLIKE`: annotations whose rows are gone, rows without annotations, and what was noted of others.
+
+        PostgreSQL finds them by one merge of the two; SQLite, which would have to look up each row, asks one by one.
+        """
+        row, s = f"b.{quoted(self.key.columns[0])}", f"s.{_A}"
+        keys = ", ".join(f"b.{quoted(name)} AS {quoted(noted)}" for noted, name in self.key.noted.items())
+        return (
+            f"SELECT {s} AS {A}, s.{_P} AS {P}, {row} IS NULL AS {GONE}, {keys} "
+            f"FROM {self.annotations} s FULL JOIN {self.table} b ON {self.same} "
+            f"WHERE {row} IS NULL OR {s} IS NULL OR s.{_P} IS NULL OR s.{_T} IS NULL"
+        )
+
+    def deleted_of(self) -> str:
+        """`DELETED`, of `UNLIKE`."""
+        return f"SELECT {A} FROM {UNLIKE} WHERE {GONE}"
+
+    def fresh_of(self) -> str:
+        """`FRESH`, of `UNLIKE`, but for rows that have no annotations yet."""
+        return f"SELECT {A}, {P} FROM {UNLIKE} WHERE NOT {GONE} AND {A} IS NOT NULL"
+
+    def enter_of(self) -> str:
+        """Annotations, still empty, for rows of `UNLIKE` that have none; they are `FRESH`."""
+        noted = ", ".join(quoted(name) for name in self.key.noted)
+        entering = f"INSERT INTO {self.annotations} ({noted}) SELECT {noted} FROM {UNLIKE} WHERE {A} IS NULL"
+        return (
+            f"WITH entered AS ({entering} RETURNING {_A}) "
+            f"INSERT INTO {FRESH} SELECT {_A}, CAST(NULL AS bigint) FROM entered"
+        )
 
     def deleted(self) -> str:
         """`DELETED`: annotations whose rows are gone."""
@@ -189,9 +221,22 @@ class Statements:
         return (
             f"SELECT count(*), count(*) - count({_P}), "
             f"sum(CASE WHEN {_P} IS NULL OR {_T} IS NULL THEN 1 ELSE 0 END), (SELECT count(*) FROM {DELETED}), "
-            f"min({_A}), max({_A}), EXISTS (SELECT 1 FROM {self.annotations} "
-            f"WHERE {_A} = {self.number('last')} AND {_P} IS NOT NULL) FROM {self.annotations}"
+            f"min({_A}), max({_A}), {self._has_last} FROM {self.annotations}"
         )
+
+    def counts_of(self) -> str:
+        """The same, of `FRESH`."""
+        address = f"FROM {self.annotations}"
+        return (
+            f"SELECT (SELECT count(*) {address}), (SELECT count(*) FROM {FRESH} WHERE {P} IS NULL), "
+            f"(SELECT count(*) FROM {FRESH}), (SELECT count(*) FROM {DELETED}), "
+            f"(SELECT min({_A}) {address}), (SELECT max({_A}) {address}), {self._has_last}"
+        )
+
+    @property
+    def _has_last(self) -> str:
+        noted = f"{_A} = {self.number('last')} AND {_P} IS NOT NULL"
+        return f"EXISTS (SELECT 1 FROM {self.annotations} WHERE {noted})"
 
     def by_scan(self) -> str:
         """`TOUCHED` by figure 7's pass with windows over every entry."""
@@ -269,21 +314,20 @@ class Statements:
         now = self.number("now")
         new = f"f.{CHANGED} OR f.{EMPTIED}" if self.algorithm == PAPER else f"f.{CHANGED}"
         sets = [f"{_P} = f.{PREVIOUS}", f"{_T} = CASE WHEN {new} THEN {now} ELSE s.{_T} END"]
-        touched = TOUCHED
+        among, where = f"{TOUCHED} AS f", f"s.{_A} = f.{A}"
         if self.algorithm != PAPER:
             gap = f"CASE WHEN f.{INSERTED} THEN NULL WHEN f.{EMPTIED} THEN {now} ELSE s.{_G} END"
-            sets += [f"{_G} = {gap}", f"{_U} = CASE WHEN f.{CHANGED} THEN f.{U} ELSE s.{_U} END"]
-            touched = self._with_bits(restrictions)
-        return f"UPDATE {self.annotations} AS s SET {', '.join(sets)} FROM {touched} AS f WHERE s.{_A} = f.{A}"
-
-    def _with_bits(self, restrictions: Mapping[int, str]) -> str:
-        """The touched entries, with the bits that changed ones get."""
-        bits = " | ".join(["0", *(self._unheld(bit, sql) for bit, sql in sorted(restrictions.items()))])
-        rows = f" CROSS JOIN {self.annotated_rows} AND s.{_A} = t.{A}" if restrictions else ""
-        return f"(SELECT t.*, {bits} AS {U} FROM {TOUCHED} t{rows})"
+            bits = " | ".join(["0", *(self._unheld(bit, sql) for bit, sql in sorted(restrictions.items()))])
+            if restrictions and self.dialect == "postgres":
+                among, where = f"{among} CROSS JOIN {self.table} AS b", f"{where} AND {self.same}"
+            elif restrictions:  # SQLite hides in an UPDATE where a row is stored
+                rows = f"{TOUCHED} f CROSS JOIN {self.annotated_rows} AND {where}"
+                among, bits = f"(SELECT f.*, {bits} AS {U} FROM {rows}) AS f", f"f.{U}"
+            sets += [f"{_G} = {gap}", f"{_U} = CASE WHEN f.{CHANGED} THEN {bits} ELSE s.{_U} END"]
+        return f"UPDATE {self.annotations} AS s SET {', '.join(sets)} FROM {among} WHERE {where}"
 
     def _unheld(self, bit: int, qualifies: str) -> str:
-        known = f"{INSERTED} OR (coalesce(s.{_U}, 0) >> {bit}) & 1 = 1"
+        known = f"f.{INSERTED} OR (coalesce(s.{_U}, 0) >> {bit}) & 1 = 1"
         return self._bit(bit, f"NOT {qualifies} AND ({self.number('refreshing')} = {bit} OR {known})")
 
     def _bit(self, bit: int, condition: str) -> str:
