@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import itertools
 import json
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -179,6 +182,7 @@ def test_what_is_no_feed_is_told(delta: str, tmp_path: Path) -> None:
         sl.Changes.from_cdf(delta, 0, key="nothing")
 
 
+UNAVAILABLE = "__debezium_unavailable_value"
 CREATE = {"before": None, "after": {"id": 1, "v": 1}, "op": "c"}
 
 
@@ -196,11 +200,35 @@ CREATE = {"before": None, "after": {"id": 1, "v": 1}, "op": "c"}
         ([CREATE, {"before": None, "after": {"id": 2, "v": 1, "w": 5}, "op": "c"}], r"message 2 \(c\) .*: w"),
         ([{"before": None, "after": {"id": 2**63, "v": 1}, "op": "c"}], "Give the schema"),
         ([], "there is no message"),
+        *[
+            (
+                [CREATE, {"before": {"id": 2, "v": 1}, "after": {"id": 2, "v": absent}, "op": "u"}],
+                r"message 2 .* value of v",
+            )
+            for text in (UNAVAILABLE, base64.b64encode(UNAVAILABLE.encode()).decode())
+            for absent in (text, [text])
+        ],
     ],
 )
 def test_messages_that_tell_no_story_of_rows_are_refused(told: list[Any], said: str) -> None:
     with pytest.raises(sl.StrandlineError, match=said):
         sl.Changes.from_debezium(told, key="id")
+
+
+@pytest.mark.parametrize("held", [{"x": 1}, {"x": 1, "y": 2, "z": 3}, {}])
+def test_objects_of_other_fields_than_the_schema_says_are_refused(held: dict[str, int]) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", pa.struct([("x", pa.int64()), ("y", pa.int64())]))])
+    told = [{"before": None, "after": {"id": 1, "v": held}, "op": "c"}]
+    with pytest.raises(FormatError, match="an object has the fields"):
+        sl.Changes.from_debezium(told, key="id", schema=schema)
+
+
+def test_a_feed_is_read_in_the_columns_of_its_last_version(delta: str) -> None:
+    write_deltalake(delta, pa.table({"id": ["x"], "v": [True]}), mode="overwrite", schema_mode="overwrite")
+    net = sl.Changes.from_cdf(delta, 0, 3, key="id")
+    old, new = (DeltaTable(delta, version=version).to_pyarrow_table() for version in (0, 3))
+    assert rows_of(net) == sorted(map(repr, difference(old, new, ["id"]).rows.to_pylist()))
+    assert sl.Changes.from_cdf(delta, 3, 3, key="id").schema == SCHEMA
 
 
 def test_the_command_nets_feeds_and_topics(
@@ -216,6 +244,11 @@ def test_the_command_nets_feeds_and_topics(
     assert command("net", "topic.jsonl.gz", "-k", "id", "--json").json["inserted"] == 1
     Path("topic.jsonl.gz").write_bytes(gzip.compress(Path("topic.jsonl").read_bytes())[:-9])
     assert "can't be unpacked" in command("net", "topic.jsonl.gz", "-k", "id").err
+    assert "no such file" in command("net", "topic.json", "-k", "id").err
+    with open("topic.jsonl") as piped:
+        told = [sys.executable, "-m", "strandline.cli", "net", "-", "-k", "id", "--json"]
+        ran_apart = subprocess.run(told, stdin=piped, capture_output=True, text=True)
+    assert json.loads(ran_apart.stdout)["inserted"] == 1
     assert command("net", delta, "--since", "1", "-k", "id", "--json").json["updated"] == 1
     assert command("net", delta, "--since", "1", "-k", "id", "-o", "x.changes").code == 1
     assert sl.Changes.load("x.changes").summary().deleted == 1

@@ -23,8 +23,9 @@ import pyarrow.types as pt
 
 from strandline.changes.shape import ChangeSet, check_key, check_schema, show
 from strandline.changes.table_difference import difference
+from strandline.engine import Spool
 from strandline.errors import ChangesError, FormatError, InputError, SchemaError, extra
-from strandline.relations import relation_schema
+from strandline.relations import catch_stream, is_stream, missing, relation_schema
 from strandline.values import (
     Flags,
     Positions,
@@ -41,6 +42,9 @@ KIND, VERSION, TIME = "_change_type", "_commit_version", "_commit_timestamp"
 SIGNS = {"delete": -1, "update_preimage": -1, "insert": 1, "update_postimage": 1}
 """What each line of a change data feed does to the table."""
 _SCHEMA = "Give the schema: Changes.from_debezium(…, schema=…)"
+_PLACEHOLDERS = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
+_UNAVAILABLE = (*_PLACEHOLDERS, *([each] for each in _PLACEHOLDERS))
+"""What stands, as text, as bytes or in a list, where PostgreSQL did not send a large value (TOAST) to Debezium."""
 _CREATES, _UPDATES, _DELETES = ("c", "r"), ("u",), ("d",)
 
 
@@ -90,6 +94,8 @@ def cdf_changes(table: Any, since: int, until: int | None, key: Sequence[str]) -
             raise InputError(
                 f"from version {since} to {last} there is nothing", doing=doing, hint=f"The last is {opened.version()}"
             )
+        if last < opened.version() and opened is not table:
+            opened.load_as_version(last)  # a feed is read in the columns of the version that is open
         if since == last:
             schema = relation_schema(pa.schema(opened.schema().to_arrow()))
             rows, signs, moments = schema.empty_table(), np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -158,6 +164,8 @@ def _value(value: Any, type_: pa.DataType) -> Any:
     if pt.is_dictionary(type_):
         return _value(value, type_.value_type)
     if pt.is_struct(type_):
+        if value.keys() != {field.name for field in type_}:
+            raise ValueError(f"an object has the fields {', '.join(value)}, and {type_} others")
         return {field.name: _value(value[field.name], field.type) for field in type_}
     if pt.is_map(type_):
         entries = value.items() if isinstance(value, dict) else value
@@ -184,6 +192,12 @@ def _check_whole(image: dict[str, Any], columns: Set[str], where: str, doing: st
             hint="Rows have to be whole (in PostgreSQL, ALTER TABLE … REPLICA IDENTITY FULL); read the messages before "
             "and after a column was added apart",
         )
+    if absent := [name for name, value in image.items() if value in _UNAVAILABLE]:
+        raise FormatError(
+            f"{where} does not have the value of {', '.join(absent)}, which is large and was not sent",
+            doing=doing,
+            hint="Let the source send it: in PostgreSQL, ALTER TABLE … REPLICA IDENTITY FULL",
+        )
 
 
 def _payloads(source: Any, doing: str) -> Iterator[dict[str, Any]]:
@@ -208,7 +222,18 @@ def _messages(source: Any, doing: str) -> Iterable[Any]:
     if not isinstance(source, (str, os.PathLike)):
         yield from source
         return
-    with open(source, "rb") as file:
+    path = os.fspath(source)
+    if is_stream(path):
+        with Spool() as spool:
+            yield from _lines(catch_stream(path, spool), doing)
+        return
+    if not os.path.exists(path):
+        raise missing(path)
+    yield from _lines(path, doing)
+
+
+def _lines(path: str, doing: str) -> Iterator[bytes]:
+    with open(path, "rb") as file:
         lines = gzip.GzipFile(fileobj=file) if file.peek(2).startswith(b"\x1f\x8b") else file
         try:
             yield from (line for line in lines if line.strip())

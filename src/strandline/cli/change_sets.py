@@ -202,7 +202,8 @@ def net(source: str, key: tuple[str, ...], since: int | None, until: int | None,
     """The net changes that a log of events tells.
 
     SOURCE is a Delta table with a change data feed (and --since), or a file of JSON lines with a Debezium message in
-    each. Events of one key collapse to one change, once they prove to be the story of one row. Exits as `diff` does.
+    each; - is standard input. Events of one key collapse to one change, once they prove to be the story of one row.
+    Exits as `diff` does.
 
     \b
     Examples:

@@ -48,11 +48,14 @@ from strandline.relations.exchange import (
 )
 from strandline.relations.formats import (
     SpooledRelation,
+    catch_stream,
     find_objects,
     flowing_frame,
     iceberg_catalog,
     is_spark_table,
+    is_stream,
     metadata_file,
+    missing,
     objects_at,
     parquet_file,
     shown_stream,
