@@ -120,6 +120,16 @@ def test_a_table_without_rows_and_types_given(tmp_path: Path) -> None:
     assert rows(typed) == [{"id": "1"}]
 
 
+def test_a_feature_that_deltalake_lacks_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    write_deltalake(str(path), pa.table({"id": pa.array([1], pa.int32())}))
+    features = {"readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    commit(path, 0, [protocol if "protocol" in each else each for each in actions(path)])
+    with pytest.raises(FormatError, match=r"deltalake can't read it: .*TypeWidening"):
+        open_relation(path)
+
+
 def test_a_damaged_log_and_a_lost_file_are_told(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write_deltalake(str(path), TABLE)

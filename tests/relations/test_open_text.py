@@ -243,6 +243,16 @@ def test_a_quote_is_never_closed_in_a_header_or_a_file_of_one_column(tmp_path: P
         opened(tmp_path / "t.csv", 'id,name\n1,"é\n2,b\n'.encode("utf-16"), encoding="utf-16")
 
 
+def test_text_of_another_encoding_than_is_said_is_told(tmp_path: Path) -> None:
+    for encoding in ("utf-16", "utf-32", "ascii"):
+        with pytest.raises(FormatError, match="not a whole, readable CSV file") as caught:
+            opened(tmp_path / "t.csv", "id,name\n1,é\n", encoding=encoding)
+        assert "--encoding" in str(caught.value)
+    for none in ("rot13", "base64", "nope"):
+        with pytest.raises(InputError, match=f"the encoding '{none}' is not known"):
+            opened(tmp_path / "t.csv", "id,name\n1,a\n", encoding=none)
+
+
 @pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
 @pytest.mark.parametrize("last", ['1,""', "1,", ",", '1,"a\n"', '1,a"b', "1,x"])
 def test_the_last_row_of_a_csv_file_may_end_in_any_way(tmp_path: Path, last: str, end: str) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import codecs
 import datetime as dt
+import io
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -62,7 +62,7 @@ class ReadOptions:
         if len(self.quote) > 1:
             raise InputError(f"the quote {self.quote!r} is not one character or none", doing="reading options")
         try:
-            codecs.lookup(self.encoding)
+            io.TextIOWrapper(io.BytesIO(), encoding=self.encoding)  # which refuses what is no encoding of text, too
         except LookupError:
             raise InputError(
                 f"the encoding {self.encoding!r} is not known",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
@@ -39,11 +40,26 @@ def delta_relation(
     target = with_types(schema, options.arrow_types(), name)
     partitioned = table.metadata().partition_columns
     if _is_remote(table) or _needs_deltalake(table, schema, partitioned):
-        with reading(path, "Delta"):
+        with reading(path, "Delta"), _by_deltalake(path):
             return spool_batches(pa.RecordBatchReader.from_stream(table.scan()), name, target, spool)
     files = _files(table, path, partitioned)
     check_readable(files)
     return parquet_relation(name, target, files, [file.hive for file in files])
+
+
+@contextmanager
+def _by_deltalake(path: str) -> Iterator[None]:
+    """Turns what deltalake refuses, such as a feature of tables that it lacks, into our error."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except DeltaError as error:
+        raise FormatError(
+            f"deltalake can't read it: {' '.join(str(error).split())[:300]}",
+            doing=f"reading the Delta table {path}",
+            hint="Read it by the engine that writes it, or have it written without the feature that is named",
+        ) from None
 
 
 def is_delta_table(source: Any) -> bool:

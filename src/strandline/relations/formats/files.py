@@ -104,7 +104,7 @@ def reading(path: str, what: str = "") -> Iterator[None]:
         raise _forbidden(path) from None
     except pa.ArrowNotImplementedError as error:
         raise _beyond_arrow(path, what, error) from error
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowIndexError, pa.ArrowKeyError, UnicodeDecodeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowIndexError, pa.ArrowKeyError, UnicodeError) as error:
         foreign = str(error).startswith(_FOREIGN_TYPE)
         raise (_beyond_arrow if foreign else damaged)(path, what, error) from error
     except OSError as error:
@@ -124,7 +124,7 @@ def damaged(path: str, what: str, error: BaseException) -> FormatError:
     return FormatError(
         f"it is not a whole, readable {what or 'data'} file: {reason}",
         doing=f"reading {path}",
-        hint=OTHER_ENCODING if isinstance(error, UnicodeDecodeError) else _DAMAGED,
+        hint=OTHER_ENCODING if isinstance(error, UnicodeError) else _DAMAGED,
     )
 
 
