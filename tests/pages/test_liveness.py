@@ -36,7 +36,7 @@ def opened_elsewhere(storage: Storage, clock: Clock) -> PageStore:
 
 
 def processes(storage: Storage) -> list[int]:
-    return list(read_registry(storage).registry.processes)
+    return list(read_registry(storage).processes)
 
 
 def test_processes_that_live_shortly_fence_a_dead_one_together() -> None:
@@ -179,7 +179,7 @@ def test_who_left_while_it_was_fenced_is_fenced_with_the_one_who_died_at_it() ->
                 break
     with suppress(StoreError):
         leaver.close()
-    registry = read_registry(storage).registry.processes
+    registry = read_registry(storage).processes
     assert fencer.process in registry
     with opened(storage, clock) as other:
         for _ in range(3):

@@ -35,7 +35,7 @@ from strandline.pages import (
     seal,
     unseal,
 )
-from strandline.storage import LocalStorage, Storage, is_stored, put_over, seconds_of, something_in
+from strandline.storage import LocalStorage, Storage, is_stored, put_over, something_in, unix_time
 
 BATCH = 256
 _PAGE = re.compile(r"pages/[0-9a-f]+-[0-9a-f]+\.parquet|nodes/[0-9a-f]+-[0-9a-f]+")
@@ -84,7 +84,7 @@ def _meant_dumps(catalog: DumpCatalog, at: RestorePoint) -> list[DumpEntry]:
     if at is None:
         matching, why = dumps, "there is no complete dump"
     elif isinstance(at, dt.datetime):
-        matching = [entry for entry in dumps if entry.taken <= seconds_of(at)]
+        matching = [entry for entry in dumps if entry.taken <= unix_time(at)]
         why = f"no dump was taken by {at:%Y-%m-%d %H:%M:%S}"
     elif isinstance(at, str):
         matching = [entry for entry in dumps if entry.id == at] or [e for e in dumps if e.id.startswith(at)]

@@ -65,7 +65,7 @@ class StoreSnapshot(Closeable):
                 self.states = states_of(self.versions)
             self.taken = store.context.environment.now()
             # Read after the states: every name in them is of a block given out before.
-            self.next_block = read_registry(self.storage).registry.next_block
+            self.next_block = read_registry(self.storage).next_block
             if throttled:
                 self.throttle = self._throttle_beside_writers()
         except BaseException:

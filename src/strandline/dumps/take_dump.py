@@ -177,7 +177,7 @@ def _find_interrupted(catalog: DumpCatalog | None, snapshot: StoreSnapshot, stor
 
 def _is_gone(owner: DumpOwner, store: PageStore) -> bool:
     """Whether a process has left the store's registry, or no longer runs on this machine."""
-    return owner.process not in read_registry(store.context.storage).registry.processes or owner.has_ended()
+    return owner.process not in read_registry(store.context.storage).processes or owner.has_ended()
 
 
 def _table_facts(snapshot: StoreSnapshot, parent: DumpChain | None) -> Iterator[TableFacts]:

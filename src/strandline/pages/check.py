@@ -412,7 +412,7 @@ def _marks(storage: Storage) -> tuple[str, ...]:
         for name in sorted(master.dropping):
             with suppress(NotFound):  # cleared away as far as the pointer
                 swaps.append(objects.pointer(name).swap)
-        return master.swap, read_registry(storage).registry.swap, *swaps
+        return master.swap, read_registry(storage).swap, *swaps
     except StrandlineError:
         return ()
 
@@ -430,7 +430,7 @@ def _check_once(storage: Storage, *, pages: bool) -> Report:
     try:
         # The registry before the pointers: what a process settled before is in the pointers, what it has not is
         # here.
-        registry = read_registry(storage).registry
+        registry = read_registry(storage)
         master = read_master(objects).master
     except StrandlineError as error:
         return Report([Finding(0, "MASTER or PROCESSES", error.message())])

@@ -143,12 +143,12 @@ class Committer:
                     with _blaming(live):
                         edit = self._install(live, attempt, locks)
                         self._derive(live, edit)
-                    written = self._write(live, edit, attempt)
-                    if not written or attempt.swap():
+                    self._write(live, edit, attempt)
+                    if not attempt.written or attempt.swap():
                         break
-        self._publish(live, edit.commit if written else attempt.base.pointer.commit, edit.named)
-        self._reclaim(swapped=written)
-        logger.debug("commit %s for %d transactions", edit.commit if written else "not needed", len(live))
+        self._publish(live, edit.commit if attempt.written else attempt.base.pointer.commit, edit.named)
+        self._reclaim(swapped=attempt.written)
+        logger.debug("commit %s for %d transactions", edit.commit if attempt.written else "not needed", len(live))
 
     def _commit_alone(self, pending: PendingCommit) -> None:
         if not pending.done:
@@ -206,8 +206,8 @@ class Committer:
         for deriver in self._context.derivers:
             deriver.derive(edit, [pending.transaction for pending in live])
 
-    def _write(self, live: Sequence[PendingCommit], edit: StateEdit, attempt: SwapAttempt) -> bool:
-        """Make the new pages and the changed paths of the page table durable; false when nothing has changed."""
+    def _write(self, live: Sequence[PendingCommit], edit: StateEdit, attempt: SwapAttempt) -> None:
+        """Store the new pages and the changed paths of the page table; nothing where nothing has changed."""
         for pending in live:
             pending.attempt = attempt
         outcome = edit.finish()
@@ -219,7 +219,7 @@ class Committer:
         kept = tuple(one for one in base.reservations if one.process != number or one.id not in ended)
         named = _snapshot_names(live)
         if outcome.root is base.root and kept == base.reservations and not named and not dropped:
-            return False
+            return
         taken = self._context.environment.now()
         made = [SnapshotRecord(edit.commit, name, outcome.root, taken, None, attempt.output.swap) for name in named]
         snapshots = base.snapshots.extended([snapshot_to_json(one) for one in made], attempt.output.chunk)
@@ -240,7 +240,6 @@ class Committer:
             tables=outcome.changed,
         )
         attempt.write(plan)
-        return True
 
     def _publish(self, live: Sequence[PendingCommit], commit: CommitNumber, named: frozenset[PhysicalPage]) -> None:
         """Let those go whose changes stand; what remains to be done is the leader's."""

@@ -40,7 +40,7 @@ def fence_process(store: PageStore, number: ProcessId) -> int:
     _fence(store, number)
     for name in read_master(context.objects).master.dropping:
         clear_dropped(store, name, number)
-    record = read_registry(context.storage).registry.processes.get(number)
+    record = read_registry(context.storage).processes.get(number)
     tried = 0
     if record is not None:
         keep = reachable(context.objects, record)

@@ -326,7 +326,7 @@ def clear_dropped(store: PageStore, name: VersionObject, dead: ProcessId | None 
     """
     context = store.context
     change_master(context, lambda master, output: _dropping(master, name, output))
-    registry = read_registry(context.storage).registry
+    registry = read_registry(context.storage)
     if any(name in record.floors for number, record in registry.processes.items() if number != dead):
         return
     try:

@@ -22,7 +22,7 @@ from strandline.errors import Fenced, StoreError
 from strandline.pages.format import Freed, SnapshotRecord, seal, unseal
 from strandline.pages.ids import CommitNumber, Environment, PhysicalPage, ProcessId, VersionObject
 from strandline.pages.liveness import DeathWatch, ProcessIdentity
-from strandline.storage import JsonRecord, JsonRow, Mutex, Storage, Token, swap_if_first
+from strandline.storage import JsonRecord, JsonRow, Mutex, Storage, swap_if_first
 
 PROCESSES = "PROCESSES"
 
@@ -113,18 +113,9 @@ class ProcessRegistry:
         return replace(self, processes={n: r for n, r in self.processes.items() if n != number})
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRegistry:
-    """A registry with the token that replacing it needs."""
-
-    registry: ProcessRegistry
-    token: Token
-
-
-def read_registry(storage: Storage) -> StoredRegistry:
-    """The registry as stored."""
-    stored = storage.get_with_token(PROCESSES)
-    return StoredRegistry(decode_registry(stored.value), stored.token)
+def read_registry(storage: Storage) -> ProcessRegistry:
+    """The registry as it is stored now."""
+    return decode_registry(storage.get_with_token(PROCESSES).value)  # durable, as what is read for a swap is
 
 
 def change_registry(
@@ -136,9 +127,10 @@ def change_registry(
     when an answer was lost.
     """
     while True:
-        stored = read_registry(storage)
-        edited = edit(stored.registry)
-        if edited is stored.registry:
+        stored = storage.get_with_token(PROCESSES)
+        registry = decode_registry(stored.value)
+        edited = edit(registry)
+        if edited is registry:
             return edited
         edited = replace(edited, swap=new_id())
         if swap_if_first(storage, PROCESSES, stored.token, encode_registry(edited)):

@@ -18,7 +18,7 @@ from strandline.pages.process_registry import ProcessRegistry, read_registry, se
 from strandline.pages.read_view import ReadView, State
 from strandline.pages.reclamation import freed_by_drop
 from strandline.pages.swap import SwapAttempt, SwapPlan, change_pointer
-from strandline.storage import Closeable, seconds_of
+from strandline.storage import Closeable, unix_time
 
 if TYPE_CHECKING:
     from strandline.pages.version import Version
@@ -184,7 +184,7 @@ def without_snapshots(
     """A pointer without permanent snapshots, and what they held alone; one that is being read or is gone is left."""
     freed: list[Freed] = []
     if names:
-        registry = read_registry(version.context.storage).registry
+        registry = read_registry(version.context.storage)
         for name in names:
             with suppress(InUse, NotFound):
                 pointer, own = _without(pointer, _droppable(version, registry, pointer, name), output)
@@ -330,7 +330,7 @@ def state_at(version: Version, at: object) -> PageSnapshot:
     if isinstance(at, SnapshotRecord):
         return _open_same(version, at)
     if isinstance(at, dt.datetime):
-        return version.at(seconds_of(at))
+        return version.at(unix_time(at))
     if isinstance(at, (str, int)) and not isinstance(at, bool):
         return version.at(at)
     raise InputError(

@@ -191,8 +191,8 @@ class PageStore(Closeable):
         self.context.read_master()
         self.settle_forks()
         self.settle_drops()
-        self._fence_dead(read_registry(storage).registry)
-        return read_registry(storage).registry
+        self._fence_dead(read_registry(storage))
+        return read_registry(storage)
 
     def start_heart(self, every: float | None = None) -> None:
         """Beat from a thread of its own until closed. A process that may idle or only read needs it to live.

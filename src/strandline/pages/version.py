@@ -310,7 +310,7 @@ class Version:
         registry may be too old.
         """
         pointer = self.current.pointer
-        registry = read_registry(self.context.storage).registry
+        registry = read_registry(self.context.storage)
         if len(pointer.freed):
             newest = self.read(self.current).pointer
             readers = readers_of(self.object, registry, self.context.membership.number, self.pins.readers())

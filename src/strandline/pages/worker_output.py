@@ -108,6 +108,6 @@ def holds(storage: Storage, grant: Grant) -> bool:
     """
     if grant.process in read_master(Objects(storage)).master.fenced:
         return False
-    record = read_registry(storage).registry.processes.get(grant.process)
+    record = read_registry(storage).processes.get(grant.process)
     blocks: Sequence[NameBlock] = record.blocks if record is not None else ()
     return any(block.number == grant.block and block.nonce == grant.nonce for block in blocks)

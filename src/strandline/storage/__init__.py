@@ -31,7 +31,7 @@ from strandline.storage.file_access import (
 from strandline.storage.file_lock import has_ended, locked
 from strandline.storage.json_codec import JsonRecord, JsonRow, text_form
 from strandline.storage.local import LocalStorage
-from strandline.storage.local_time import seconds_of, with_zone
+from strandline.storage.local_time import unix_time, with_zone
 from strandline.storage.memory import MemoryStorage, OverlayStorage, Recent
 from strandline.storage.object_file import ObjectVersion, is_object_url, list_objects, object_version
 from strandline.storage.object_store import ObjectStorage

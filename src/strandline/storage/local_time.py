@@ -18,6 +18,6 @@ def with_zone(when: dt.datetime) -> dt.datetime:
         return when.replace(tzinfo=dt.UTC)
 
 
-def seconds_of(when: dt.datetime) -> float:
+def unix_time(when: dt.datetime) -> float:
     """A moment in seconds since 1970."""
     return with_zone(when).timestamp()

@@ -106,11 +106,9 @@ class TableTransaction:
         refuse_own_columns(source.schema.names, doing)
         return self._create(name, source, key, not_null)
 
-    def create_own_table(
-        self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
-    ) -> int:
+    def create_own_table(self, name: str, data: Any, *, key: str | Sequence[str] | None) -> int:
         """The same under a name that users can't give, or that a view has; with columns of our own, too."""
-        return self._create(name, self._large.source(data), key, not_null)
+        return self._create(name, self._large.source(data), key, ())
 
     def create_own_copy(self, name: str, data: Any, *, key: Sequence[str]) -> int:
         """The table of a copy: under a user's name, with columns of our own."""

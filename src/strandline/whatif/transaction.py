@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from strandline.errors import Conflict, InputError
 from strandline.pages import Mode, PageSnapshot, ReadView, TableEdit, TableEntry, Version
-from strandline.storage import Storage, retried, seconds_of
+from strandline.storage import Storage, retried, unix_time
 from strandline.tables import (
     ALL,
     NONE,
@@ -324,7 +324,7 @@ def _commit_of_snapshot(home: WhatIfHost, snapshot: Any, doing: str) -> int:
 
 def _commit_before(home: WhatIfHost, when: dt.datetime, doing: str) -> int:
     log = home.pages.log()
-    earlier = [entry.commit for entry in log if entry.when <= seconds_of(when)]
+    earlier = [entry.commit for entry in log if entry.when <= unix_time(when)]
     if not earlier and log[0].kind != "create":  # the log of a branch begins where it was forked, and logs are cut
         begins = f"{dt.datetime.fromtimestamp(log[0].when, dt.UTC):%Y-%m-%d %H:%M:%S} UTC"
         why = f"the log begins at {begins}, and does not reach back to {when}"
