@@ -12,6 +12,8 @@ from tests.pipeline.shop import Shop, orders
 
 import strandline as sl
 from strandline.pipeline import step
+from strandline.pipeline.journal import Step
+from strandline.pipeline.page import RunPage, write_page
 
 FILE = """
 store = "shop.store"
@@ -91,3 +93,9 @@ def test_each_step_has_its_page_and_the_latest_is_always_at_hand(ran: Any, shop:
     again = shop.run()
     assert again.report == str(reports / "latest.html")
     assert "Nothing new came in" in Path(again.report).read_text("utf-8")
+
+
+def test_a_page_is_written_though_the_name_of_an_extract_is_no_text(tmp_path: Path) -> None:
+    step = Step("p", 1, 0.0, "p-0001", sources={"o": {"table": "o", "step": 1, "extract": "in/a\udcff.parquet"}})
+    page = RunPage(step=step, history=[step], lines=[], started=0.0, seconds=1.0, new=True, stages={})
+    assert "in/a\\udcff.parquet" in Path(write_page(page, str(tmp_path))).read_text("utf-8")
