@@ -90,3 +90,13 @@ def test_what_can_not_be_carried_is_refused(tmp_path: Path) -> None:
         sl.diff(None, NEW, key="id", state=str(tmp_path / "state"), carry=True)
     with pytest.raises(SchemaError, match="note"):
         sl.diff(OLD, NEW, key="id", carry=True, strict_schema=True)
+
+
+@pytest.mark.parametrize("rule", [{"note": "empty"}, {"string": "empty"}, {"note": "empty trim", "v": "trim"}])
+def test_rules_hold_for_columns_that_are_carried(rule: dict[str, str]) -> None:
+    old = pa.table({"id": [1, 2], "v": ["a", "b"]})
+    new = old.append_column("note", pa.array(["", "x"]))
+    found = sl.diff(old, new, key="id", carry=True, compare=rule, runner="inline")
+    assert [(row["id"], row["_changed"]) for row in found.to_arrow().to_pylist()] == [(2, ["note"])]
+    with pytest.raises(InputError, match="there is no column 'not' to compare by 'empty'"):
+        sl.diff(old, new, key="id", carry=True, compare={"not": "empty"}, runner="inline")

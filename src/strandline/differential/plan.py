@@ -250,11 +250,13 @@ def _meet(
     old, new = _typed_by_the_other(state, old, new, rename)
     old, new = _meeting_as_doubles(old, new, options, rename)
     key = key or _default_key(old, new, options, rename)
-    comparison = _comparison(old.schema, new.schema, key, options, rename)
-    drift = comparison.header if options.carry and comparison.header.partial else None
+    drift = None
+    if options.carry:  # rules may be about columns that are to be added first
+        header = _comparison(old.schema, new.schema, key, replace(options, compare={}), rename).header
+        drift = header if header.partial else None
     if drift is not None:
         old = _with_added(state, old, new, drift, rename)
-        comparison = _comparison(old.schema, new.schema, key, options, rename)
+    comparison = _comparison(old.schema, new.schema, key, options, rename)
     return _Meeting(old, new, rename, comparison, state, drift, options)
 
 
