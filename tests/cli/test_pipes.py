@@ -20,6 +20,8 @@ from tests.cli.command import Command, extracts, write
 
 import strandline as sl
 from strandline.cli import main
+from strandline.cli.diff import _options as options_of_diff
+from strandline.cli.diff import diff as diff_command
 from strandline.differential import DiffKeywords
 from strandline.differential.options import DiffOptions
 from strandline.report.layouts import column_by_column, left, right, side_by_side, sparse
@@ -241,6 +243,11 @@ def test_the_library_logs_under_its_own_name(caplog: pytest.LogCaptureFixture) -
 
 def test_the_keywords_of_diff_are_its_options() -> None:
     assert set(get_type_hints(DiffKeywords)) == {option.name for option in fields(DiffOptions)}
+
+
+def test_every_option_of_the_command_that_diff_takes_reaches_it() -> None:
+    given = {str(each.name): () if getattr(each, "multiple", False) else "1" for each in diff_command.params}
+    assert given.keys() & {option.name for option in fields(DiffOptions)} <= options_of_diff(given).keys()
 
 
 @pytest.mark.parametrize("arrange", [column_by_column, side_by_side, sparse, left, right])

@@ -40,9 +40,10 @@ def held_in_buckets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     """Tiny inputs held by one work item in many buckets, for which there is room in memory or none."""
     monkeypatch.setattr(spooled, "PART_ROWS", 2)
     monkeypatch.setattr(partitioned_hash, "HELD_BYTES", 1)
+    monkeypatch.setattr(partitioned_hash, "HELD_ROWS", 1)
     monkeypatch.setattr(partitioned_hash, "BUCKET_BYTES", 16)
     if request.param == "in files":
-        monkeypatch.setattr(partitioned_hash, "ROOM", 1 << 60)
+        monkeypatch.setattr(partitioned_hash, "ROOM_DIVISOR", 1 << 60)
 
 
 def changed(case: Case, algorithm: str, **options: Any) -> ChangeSet:

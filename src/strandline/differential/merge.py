@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 from strandline.differential.comparison import Comparison, Side, compare, read_side
 from strandline.differential.partitioned_hash import (
     bucket_template,
+    compare_here,
+    compare_in_one_item,
     compare_pair,
-    compare_whole,
     partitioned_hash,
-    whole,
 )
 from strandline.differential.plan import DiffPlan, RangesOfKey, exchange_side
 from strandline.differential.result import (
@@ -60,7 +60,7 @@ def merge(plan: DiffPlan, keep_sorted: str | None = None) -> DiffResult:
     if keep_sorted is not None:
         check_is_new(keep_sorted)
     if keep_sorted is None and pieces == 1:
-        return whole(plan)
+        return compare_in_one_item(plan)
     if keep_sorted is None and len(by_key.ranges) > 1:
         return _merge_clustered(plan, by_key)
     if not can_be_ordered(comparison.header.after_schema, comparison.key) or not (by_key.old or by_key.new):
@@ -158,4 +158,4 @@ def _compare_leftovers(plan: DiffPlan, outcomes: Sequence[Outcome]) -> list[Outc
         sides[name] = Side(scans, columns, columns, given.side.schema)
     if not sides["old"].scans and not sides["new"].scans:
         return []
-    return compare_whole(plan, sides["old"], sides["new"], "comparing what lies between ranges")
+    return compare_here(plan, sides["old"], sides["new"], "comparing what lies between ranges")

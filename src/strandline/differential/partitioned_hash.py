@@ -18,7 +18,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from strandline.changes import Counts, PartFile, PartWriter, total
-from strandline.differential.comparison import Comparison, Side, compare, read_side
+from strandline.differential.comparison import Comparison, Side, compare, read_side, read_side_in_batches
 from strandline.differential.plan import BUCKET_BYTES, DiffPlan, exchange_side
 from strandline.differential.result import DiffResult, WorkDone, gather, parts_record, spill, write_part
 from strandline.engine import Attempt, InlineRunner, Outcome, Result, WorkItem, cut_by_bytes, kernel, parallel
@@ -26,10 +26,11 @@ from strandline.relations import BucketScans, Exchange, Key, in_hash_buckets, re
 from strandline.values import no_rows
 
 HELD_BYTES = 2 << 20
-"""Input that one processor reads and puts into buckets at once, where these are held in memory."""
+HELD_ROWS = 1 << 17
+"""Input that one processor reads, and rows that it puts into buckets at once, where these are held in memory."""
 
-ROOM = 2
-"""Held rows take at most one in so many bytes of the memory at hand: the rest is for reading and comparing."""
+ROOM_DIVISOR = 2
+"""Held rows take at most this part of the memory at hand: the rest is for reading and comparing."""
 
 PARTS = 8
 """Parts that the changes of held buckets are written to, as many at once as there are processors."""
@@ -38,18 +39,18 @@ Buckets = Mapping[int, pa.Table]
 """Rows of one side by the number of their bucket."""
 
 
-def whole(plan: DiffPlan) -> DiffResult:
+def compare_in_one_item(plan: DiffPlan) -> DiffResult:
     """The differential of two sides by one work item."""
     comparison = plan.comparison
     old = plan.old.side.with_scans(plan.old.scans())
     new = plan.new.side.with_scans(plan.new.scans())
     buckets = plan.bytes // BUCKET_BYTES if comparison.key or not comparison.rules else 1
-    items = [{**pair_item(comparison, old, new), "buckets": buckets, "room": plan.memory // ROOM}]
+    items = [{**pair_item(comparison, old, new), "buckets": buckets, "room": plan.memory // ROOM_DIVISOR}]
     outcomes = plan.runner.run(compare_held, items, plan.spool, "comparing")
     return gather(comparison.header, outcomes)
 
 
-def compare_whole(plan: DiffPlan, old: Side, new: Side, title: str) -> list[Outcome]:
+def compare_here(plan: DiffPlan, old: Side, new: Side, title: str) -> list[Outcome]:
     """Two sides compared in this process, whatever the runner: for little that is left over."""
     return InlineRunner(1).run(compare_pair, [pair_item(plan.comparison, old, new)], plan.spool, title)
 
@@ -110,12 +111,15 @@ class _Held:
         ]
         brought = parallel(lambda piece: self._piece(*piece[1:]), pieces)
         return [
-            [buckets for (of, *_), buckets in zip(pieces, brought, strict=True) if of == place]
+            [buckets for (of, *_), some in zip(pieces, brought, strict=True) if of == place for buckets in some]
             for place in range(len(sides))
         ]
 
-    def _piece(self, side: Side, key: Key) -> Buckets:
-        rows = read_side(side)
+    def _piece(self, side: Side, key: Key) -> list[Buckets]:
+        """Some scans of a side, so many rows at a time: how large a file's rows are is known when they are there."""
+        return [self._kept(rows, key) for rows in read_side_in_batches(side, HELD_ROWS) if len(rows)]
+
+    def _kept(self, rows: pa.Table, key: Key) -> Buckets:
         buckets = {n: pa.Table.from_batches([batch]) for n, batch in in_hash_buckets(rows, key, self._buckets)}
         with self._lock:
             before, self.rows = self.rows, self.rows + len(rows)
@@ -165,7 +169,7 @@ def partitioned_hash(plan: DiffPlan) -> DiffResult:
     if not comparison.key and comparison.rules:
         pieces = 1
     if plan.held_whole or (pieces == 1 and not plan.flows):
-        return whole(plan)
+        return compare_in_one_item(plan)
     by = comparison.key or comparison.header.columns
     sides = exchange_side(plan, "old", by), exchange_side(plan, "new", by)
     exchange = Exchange(sides, pieces if plan.flows else max(pieces, plan.bytes // BUCKET_BYTES))

@@ -19,7 +19,7 @@ import pyarrow as pa
 from strandline.changes import CHANGE, CHANGED, INSERT, UPDATE, Counts, finish, flagged_names
 from strandline.differential.comparison import Comparison, Side, read_side
 from strandline.differential.inputs import Input
-from strandline.differential.partitioned_hash import compare_whole
+from strandline.differential.partitioned_hash import compare_here
 from strandline.differential.plan import DiffPlan
 from strandline.differential.result import DiffResult, WorkDone, gather, spill, work_of, write_part
 from strandline.differential.signature_diff import differing, match_segments, result_header, write_deleted
@@ -166,7 +166,7 @@ def _with_both_records(plan: DiffPlan, changed: Sequence[_Pointers], unchanged: 
     """Fetches changed records of both sides and compares them: exact, with before images."""
     old = _fetch(plan, plan.old, pa.concat_tables([pointers.old for pointers in changed]), "old")
     new = _fetch(plan, plan.new, pa.concat_tables([pointers.new for pointers in changed]), "new")
-    outcomes = compare_whole(plan, old[0], new[0], "comparing changed records")
+    outcomes = compare_here(plan, old[0], new[0], "comparing changed records")
     result = gather(plan.comparison.header, outcomes, extra=[Counts(unchanged=unchanged, columns={})])
     return replace(result, work=old[1] + new[1])
 

@@ -8,7 +8,7 @@ Two questions about an object that was replaced are answered here (sections 3.1 
 *Freed*: does any permanent state of the chain still name it (`seen_by`)? This is decided by
 commit numbers when the object is replaced, and written into the pointer by the same swap. *Deleted*: might some
 process still be reading a state that names it (`Readers`)? This is decided after that swap, from floors that were
-published before. Nothing is freed or deleted here: `commit` and `swap` act on the answers.
+published before. Nothing is freed or deleted here: a commit's swap frees, and `Version.collect` deletes.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ class Membership:
                     opened.unsettled.discard(int(index, 16))
 
     def withdraw(self, block: NameBlock) -> None:
-        """Tell workers that the block is no longer theirs to write (see `workers`); its names stay ours to sweep."""
+        """Tell workers that the block is not theirs to write any more (see `worker_output`); we sweep its names."""
         nonce = self._environment.new_id()
 
         def withdrawn(registry: ProcessRegistry) -> ProcessRegistry:

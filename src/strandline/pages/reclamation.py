@@ -192,7 +192,7 @@ def clear_away(version: Version, ended: TransactionResources, named: frozenset[P
         output.discard(name)
     context.membership.settled(output.taken)
     for block in ended.blocks:
-        # The order is the argument: see `workers`.
+        # The order is the argument: see `worker_output`.
         context.membership.withdraw(block)
         sweep_block(context.objects, block, named)
         context.membership.close_block(block)

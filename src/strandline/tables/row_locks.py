@@ -93,7 +93,7 @@ class LockingReader:
 
     def lock_keys(self, pending: PendingWrites, keys: Sequence[bytes], mode: Mode) -> list[tuple[Entry, list[bytes]]]:
         """Lock keys, or the pages that they belong to when they are many; the pages with their keys, in order."""
-        self._inner.view()  # what came before this read does not concern it
+        self._inner.view()  # checks what was read before, which may be a Conflict; this read is noted after it
         self._footprint.note_keys(pending.table_id, keys)
         ordered = sorted(keys if pending.schema.key else (key for key in keys if not is_provisional(key)))
         if pending.pages is not None:

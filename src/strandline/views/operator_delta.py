@@ -1,6 +1,6 @@
 """What operators do to changes: the delta of a view that is more than select, project and join.
 
-An operator is a relation among others. Its delta follows from the deltas of its inputs in one of three ways:
+An operator is a relation among others. Its delta follows from the deltas of its inputs in one of four ways:
 
 - UNION ALL of the changes is the change of the UNION ALL.
 - Parts: an operator works part by part, so only the parts that a change touches can change. Their rows are read as they

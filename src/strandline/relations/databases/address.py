@@ -34,6 +34,8 @@ KINDS = {
 SHOWN_KINDS = ("sqlite", "duckdb", "postgresql", "parquet", "delta", "iceberg", "strandline")
 FOLDERS = {"parquet": "a folder of Parquet", "delta": "a Delta table", "iceberg": "an Iceberg table"}
 """Kinds of one table each, whose URL names a folder."""
+PATHS = ("sqlite", "duckdb", "store", *FOLDERS)
+"""Kinds whose URL names a file or a folder; others name a server, and may hold a password."""
 DOTTED = ("postgres", "adbc")
 """Kinds in whose names a dot separates a schema from its table."""
 QUOTING = ("sqlite", "duckdb", *DOTTED)
@@ -167,7 +169,7 @@ def _parts(kind: str, url: str) -> tuple[tuple[str, ...], str, str]:
         # Credentials come from the environment; a URL that holds some is refused when the storage is opened.
         host = parts.netloc.rpartition("@")[2]
         return (), f"s3://{parts.netloc}{parts.path}", f"{parts.scheme}://{host}{parts.path}"
-    if kind != "postgres":
+    if kind in PATHS:
         path = unquote(parts.netloc + parts.path)
         if kind in FOLDERS:
             return (), _folder(path, url), f"{kind}://{_folder(path, url)}"
