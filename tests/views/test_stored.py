@@ -229,11 +229,14 @@ def test_a_deferred_view_says_of_which_commit_its_rows_are() -> None:
 
 
 def test_due_rows_are_refreshed_after_those_that_they_stand_on() -> None:
-    with create_on(MemoryStorage()) as store:
+    clock = Clock()
+    with create_on(MemoryStorage(), environment=clock.environment()) as store:
         shop(store)
-        store.view("late", store.view("late").sql, stored=True, maintain="deferred", target_lag=0.001)
-        store.view("later", "select sum(n) as n from late", stored=True, maintain="deferred", target_lag=0.001)
+        store.view("late", store.view("late").sql, stored=True, maintain="deferred", target_lag=10)
+        store.view("later", "select sum(n) as n from late", stored=True, maintain="deferred", target_lag=10)
         change(store, 100)
+        assert store.refresh(due=True) == {}, "ten seconds have not passed"
+        clock.time += 11
         assert list(store.refresh(due=True)) == ["late"], "the other one misses nothing yet"
         change(store, 200)
         assert list(store.refresh()) == ["keyed", "groups", "late", "later"]
