@@ -1,7 +1,8 @@
 """Extracts: what a source holds now, opened as a relation, with an identity that tells whether it was seen before.
 
-The identity of files is the path, size and time of each; a table of a database or of Spark has none, since only reading
-shows whether it changed. Tables of one database are read in one transaction, so that they are one state of it.
+The identity of files is the path, size and time of each, and how they are read; a table of a database or of Spark has
+none, since only reading shows whether it changed. Tables of one database are read in one transaction, so that they are
+one state of it.
 
 Text holds no types, and what is guessed from the values of one night (an empty column, codes that happen to be
 numbers, a file without a row) may differ from the night before though nothing drifted. So where the guess differs from
@@ -23,7 +24,7 @@ import pyarrow as pa
 from strandline.engine import Spool
 from strandline.errors import Cancelled, GuardTripped, NotFound, StrandlineError
 from strandline.pipeline.places import Secrets
-from strandline.pipeline.settings import SourceSettings
+from strandline.pipeline.settings import ReadSettings, SourceSettings
 from strandline.relations import (
     Address,
     Database,
@@ -35,8 +36,11 @@ from strandline.relations import (
     connect,
     find_objects,
     flowing_frame,
+    glob_root,
+    hidden,
     is_database_url,
     is_spark_table,
+    leads_back,
     objects_at,
     open_relation,
     relation_over,
@@ -100,7 +104,7 @@ def open_extract(source: SourceSettings, secrets: Secrets, session: SparkSession
     if is_spark_table(path):
         return Extract(source, open_relation(path, session=session, options=_options(source)), secrets.scrub(path))
     path = _pick_path(source, path)
-    identity, taken = _identity(path)
+    identity, taken = _identity(source, path)
     return Extract(source, _opened(source, path), secrets.scrub(path), identity, taken, path)
 
 
@@ -140,7 +144,7 @@ def describe_extract(source: SourceSettings, secrets: Secrets, session: SparkSes
 
 def check_unchanged(extract: Extract) -> None:
     """Refuses files that changed while they were read: the rows may be of two states of them."""
-    if extract.path is not None and _identity(extract.path)[0] != extract.identity:
+    if extract.path is not None and _identity(extract.source, extract.path)[0] != extract.identity:
         raise GuardTripped(
             f"{extract.shown} changed while it was read",
             doing=f"extracting the source {extract.source.name!r}",
@@ -205,7 +209,9 @@ def _pick_path(source: SourceSettings, path: str) -> str:
 
 def _latest_file(source: SourceSettings, path: str) -> str:
     pattern = os.path.join(path, "*") if os.path.isdir(path) else path
-    matches = [match for match in glob.glob(pattern) if not os.path.basename(match).startswith((".", "_"))]
+    root = glob_root(pattern)
+    found = [path] if os.path.isfile(path) else glob.glob(pattern, recursive=True)
+    matches = [match for match in found if not any(map(hidden, os.path.relpath(match, root).split(os.sep)))]
     if not matches:
         raise _no_match(source)
     return max(matches, key=lambda match: (_newest(match), match))
@@ -232,35 +238,41 @@ def _newest(path: str) -> float:
     return max((os.stat(file).st_mtime for file in _files(path)), default=os.stat(path).st_mtime)
 
 
-def _identity(path: str) -> tuple[str, float | None]:
-    """A digest of the path, size and time of every file, the logs of tables included; and the newest time."""
-    path, _ = split_sheet(path)
-    if is_object_url(path):
-        return _identity_of_objects(path)
+def _identity(source: SourceSettings, path: str) -> tuple[str, float | None]:
+    """A digest of the path, size and time of every file, the logs of tables included, and of how they are read; and
+    the newest time."""
+    path, sheet = split_sheet(path)
+    facts, newest = _facts_of_objects(path) if is_object_url(path) else _facts_of_files(path)
+    read_as = repr((source.reading, sheet)) if sheet or source.reading != ReadSettings() else ""
+    return hashlib.sha256(f"{facts!r}{read_as}".encode()).hexdigest()[:32], newest
+
+
+def _facts_of_files(path: str) -> tuple[Sequence[object], float | None]:
     facts = []
     for file in _files(path):
         status = os.stat(file)
         facts.append((file, status.st_size, status.st_mtime_ns))
-    digest = hashlib.sha256(repr(sorted(facts)).encode()).hexdigest()[:32]
-    return digest, max((fact[2] / 1e9 for fact in facts), default=None)
+    return sorted(facts), max((fact[2] / 1e9 for fact in facts), default=None)
 
 
-def _identity_of_objects(url: str) -> tuple[str, float | None]:
+def _facts_of_objects(url: str) -> tuple[Sequence[object], float | None]:
     objects = objects_at(url)
-    digest = hashlib.sha256(repr([(one.url, one.bytes, one.mark) for one in objects]).encode()).hexdigest()[:32]
-    return digest, max((one.modified.timestamp() for one in objects if one.modified), default=None)
+    facts = [(one.url, one.bytes, one.mark) for one in objects]
+    return facts, max((one.modified.timestamp() for one in objects if one.modified), default=None)
 
 
 def _files(path: str) -> list[str]:
-    tops = [path] if os.path.exists(path) else glob.glob(path)
+    """Every file that a reader may come to, and more: as readers do, it follows links."""
+    tops = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
     files = []
     for top in tops:
         if not os.path.isdir(top):
             files.append(top)
             continue
-        for folder, _, names in os.walk(top):
+        for folder, folders, names in os.walk(top, followlinks=True):
+            folders[:] = [name for name in folders if not leads_back(folder, name)]
             files += [os.path.join(folder, name) for name in names]
-    return files
+    return list(dict.fromkeys(files))
 
 
 def typed_as_the_table(extract: Extract, record: TableSchema | None) -> Extract:

@@ -163,9 +163,7 @@ def missing(path: str) -> NotFound:
 def _matching(path: str, *, hive: bool) -> list[DataFile]:
     if not glob.has_magic(path):
         raise missing(path)
-    root = path
-    while glob.has_magic(root):
-        root = os.path.dirname(root)
+    root = glob_root(path)
     files: list[DataFile] = []
     for match in sorted(glob.glob(path, recursive=True)):
         if os.path.isdir(match):
@@ -187,13 +185,26 @@ def _inside(folder: str, root: str, *, hive: bool) -> Iterator[DataFile]:
                 yield _data_file(os.path.join(above, name), root, hive=hive)
 
 
+def glob_root(pattern: str) -> str:
+    """The folder below which a pattern finds everything."""
+    while glob.has_magic(pattern):
+        pattern = os.path.dirname(pattern)
+    return pattern
+
+
 def _check_loops(above: str, folders: list[str]) -> None:
     """Links to folders are followed; one that leads back up would give rows twice."""
-    here = os.path.realpath(above)
     for name in folders:
-        link = os.path.join(above, name)
-        if os.path.islink(link) and os.path.commonpath([here, os.path.realpath(link)]) == os.path.realpath(link):
+        if leads_back(above, name):
+            link = os.path.join(above, name)
             raise InputError("this link leads back to a folder above it", doing=f"reading {link}", hint="Remove it")
+
+
+def leads_back(above: str, name: str) -> bool:
+    """Whether a folder's entry is a link to that folder or to one above it."""
+    here, link = os.path.realpath(above), os.path.join(above, name)
+    there = os.path.realpath(link) if os.path.islink(link) else ""
+    return bool(there) and os.path.commonpath([here, there]) == there
 
 
 def _data_file(path: str, root: str, *, hive: bool) -> DataFile:
