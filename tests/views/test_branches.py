@@ -89,3 +89,27 @@ def test_a_branch_with_copies_is_not_dropped_and_the_error_names_them(tmp_path: 
         copy.forget()
         store.drop_branch("plan")
         assert store.branches() == ["main"]
+
+
+def test_a_branch_with_rows_of_a_deferred_view_is_dropped() -> None:
+    with create_on(MemoryStorage()) as store:
+        store.create_table("t", pa.table({"k": [1, 2], "x": [5, 6]}), key="k")
+        store.view("v", "select k, x from t", stored=True, maintain="deferred")
+        branch = store.branch("plan")
+        branch.table("t").update(set={"x": "x + 1"})
+        branch.view("v").refresh()
+        branch.snapshot("kept")
+        with pytest.raises(InUse, match="it has the snapshots kept"):
+            store.drop_branch("plan")
+        branch.table("t").update(set={"x": "x + 1"})
+        assert branch.view("v").refresh().method == "difference", "what was refused has let nothing go"
+        branch.drop_snapshot("kept")
+        deeper = branch.branch("deeper")
+        deeper.view("late", "select x from t", stored=True, maintain="deferred")
+        with pytest.raises(InUse, match="deeper"):
+            store.drop_branch("plan")
+        for name in ("deeper", "plan"):
+            store.drop_branch(name)
+        assert store.branches() == ["main"]
+        assert store.view("v").verify()
+        assert store.check().ok

@@ -33,7 +33,7 @@ from strandline.pages.format import (
     with_version,
     without_version,
 )
-from strandline.pages.ids import CommitNumber, PhysicalPage, ProcessId, VersionObject
+from strandline.pages.ids import CommitNumber, PhysicalPage, ProcessId, VersionObject, is_own_name
 from strandline.pages.process_registry import read_registry
 from strandline.pages.reclamation import Neighbours, freed_for_good
 from strandline.pages.snapshots import PageSnapshot, freed_without, unfreed
@@ -301,7 +301,8 @@ def _dropped(pointer: Pointer, output: ObjectWriter, doing: str) -> SwapPlan:
         raise InUse(f"the versions {children} stand on it", doing=doing, hint="Drop those first")
     snapshots = [one.name for one in pointer.all_snapshots(output.load_chunk)]
     if snapshots:
-        raise InUse(f"it has the snapshots {', '.join(snapshots)}", doing=doing, hint="Drop those first")
+        seen = [one for one in snapshots if not is_own_name(one)] or snapshots
+        raise InUse(f"it has the snapshots {', '.join(seen)}", doing=doing, hint="Drop those first")
     # The list of what belongs to this version alone becomes durable with the drop itself: deleting from
     # a list can be repeated after a crash at any place, walking a half-deleted tree could not.
     later = CommitNumber(pointer.commit + 1)

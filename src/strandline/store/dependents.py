@@ -19,7 +19,9 @@ from strandline.views import (
     KnownViews,
     ViewHost,
     ViewRecord,
+    drop_pins,
     end,
+    id_of_rows,
     pins_of,
     put,
     read_views,
@@ -79,6 +81,23 @@ def standing_on(known: KnownViews, name: str) -> Dropped:
     views = views_above(known, [name])
     copies = [one.name for one in known.copies.values() if one.view in (name, *views)]
     return Dropped(tuple(views), tuple(copies))
+
+
+def release_stored_rows(branch: ViewHost, *, keep: bool) -> None:
+    """Before a branch is dropped: let go what it keeps, unseen by users, for rows of stored views, unless something
+    else is in the way (`keep`, or versions that stand on it). Copies are.
+    """
+    with read_views(branch) as known:
+        if known.copies:
+            raise InUse(
+                f"it has the copies {', '.join(known.copies)}",
+                doing=f"dropping version {branch.name}",
+                hint="Drop those first, or forget() them",
+            )
+        rows = [*(one.id for one in known.stored.values()), *map(id_of_rows, known.records)]
+    if not keep and not branch.pages.pointer().forks:
+        for one in rows:
+            drop_pins(branch, one)
 
 
 def _drop_all(transaction: TableTransaction, host: ViewHost, name: str) -> Dropped:

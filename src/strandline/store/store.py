@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from strandline.changes import Changes
 from strandline.engine import runs_on_spark
-from strandline.errors import InputError, InUse, SqlError, StoreError, StrandlineError
+from strandline.errors import InputError, SqlError, StoreError, StrandlineError
 from strandline.pages import (
     EVERY,
     MAIN,
@@ -402,18 +402,12 @@ class Store(Closeable):
         if name != MAIN and name in self.branches():
             if store.finish_drop(name):
                 return
-            self._refuse_with_copies(self.version(name))
-        store.drop_version(name)
+            branch = self.version(name)
+            if any(is_of_views(one.name) for one in branch.pages.snapshots()):
+                from strandline.store.dependents import release_stored_rows
 
-    @staticmethod
-    def _refuse_with_copies(branch: Store) -> None:
-        """Copies keep snapshots that users don't see."""
-        if any(is_of_views(one.name) for one in branch.pages.snapshots()) and (copies := branch.copies()):
-            raise InUse(
-                f"it has the copies {', '.join(one.name for one in copies)}",
-                doing=f"dropping version {branch.name}",
-                hint="Drop those first, or forget() them",
-            )
+                release_stored_rows(branch, keep=bool(branch.snapshots()))
+        store.drop_version(name)
 
     # Upkeep
 
