@@ -6,11 +6,13 @@
     python -m benchmarks.cluster --rows 20000000 --repeat 3 --master spark://head:7077
 
 One warm-up, then `--repeat` timed runs in one session, of which the best counts; of processor time (this process, the
-JVM and Python's workers) the median, which tells more beside other work. "nothing shared" runs as on a cluster
-whose workers see no folder of the driver: rows by the shuffle, results through Spark. Spark's own full outer join of
-the same DataFrames, changed rows counted, and spark-extension where it is installed, are beside it. Ratios are to the
-first line. Bytes shuffled and spilled are Spark's own, of one run, from its event log; what goes through files is not
-among them. How the time falls with more processors: run it with --master 'local[1]' and 'local[2]'.
+JVM and Python's workers) the median, which tells more beside other work. "held" is what a local master does with files
+in no order; "nothing shared" runs as on a cluster whose workers see no folder of the driver: rows by the shuffle,
+results through Spark. Spark's own full outer join of the same DataFrames, changed rows counted, and spark-extension
+where it is installed, are beside it. Ratios are to the first line. Bytes shuffled and spilled are Spark's own, of one
+run, from its event log; what goes through files is not among them. How the time falls with more processors: run it with
+--master 'local[1]' and 'local[2]', or with
+executors of their own: 'local-cluster[1,1,2048]' and 'local-cluster[2,1,2048]'.
 """
 
 from __future__ import annotations
@@ -24,28 +26,30 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from benchmarks.extracts import Extracts, make
 from benchmarks.measure import measure
 
 import strandline as sl
+from strandline.differential.plan import DiffPlan
 from strandline.engine import SparkRunner
 from strandline.storage import copy_file
 
 Work = Callable[[], str]
 
 
-def by_algorithm(spark: Any, old: Any, new: Any, *, shared: bool, algorithm: str) -> Work:
-    """Our differential, on workers that see the spool or are made to believe that they don't."""
+def by_algorithm(spark: Any, old: Any, new: Any, *, shared: bool, algorithm: str, held: bool = False) -> Work:
+    """Our differential, on workers that see the spool or are made to believe that they don't; rows meet between work
+    items unless they may be `held` by one, as they are on a local master.
+    """
 
     def work() -> str:
-        sees = SparkRunner.shares
-        SparkRunner.shares = lambda *_: shared  # type: ignore[method-assign]
-        try:
-            found = sl.diff(old, new, key="id", algorithm=algorithm, runner="spark", session=spark)
-            return str(found.summary())
-        finally:
-            SparkRunner.shares = sees  # type: ignore[method-assign]
+        with mock.patch.object(SparkRunner, "shares", return_value=shared):
+            apart = contextlib.nullcontext() if held else mock.patch.object(DiffPlan, "held_whole", False)
+            with apart:
+                found = sl.diff(old, new, key="id", algorithm=algorithm, runner="spark", session=spark)
+                return str(found.summary())
 
     return work
 
@@ -78,6 +82,7 @@ def contenders(spark: Any, old: str, new: str, *, ordered: bool) -> dict[str, Wo
     on_files = "merge" if ordered else "hash"
     found = {
         "files, spool seen": by_algorithm(spark, old, new, shared=True, algorithm=on_files),
+        "files, held by one item": by_algorithm(spark, old, new, shared=True, algorithm=on_files, held=True),
         "files, nothing shared": by_algorithm(spark, old, new, shared=False, algorithm=on_files),
         "DataFrames, spool seen": by_algorithm(spark, *frames, shared=True, algorithm="hash"),
         "DataFrames, nothing shared": by_algorithm(spark, *frames, shared=False, algorithm="hash"),
