@@ -34,6 +34,8 @@ class FaultyStorage(Storage):
     as one.
     """
 
+    url = "faulty:"
+
     def __init__(self, inner: MemoryStorage, fault: Fault | None = None, at: int = -1) -> None:
         self.inner = inner
         self.fault = fault
@@ -41,10 +43,6 @@ class FaultyStorage(Storage):
         self.operations = 0
         self.stopped = False
         self.struck = False
-
-    @property
-    def url(self) -> str:
-        return "faulty:"
 
     def get(self, name: str) -> bytes:
         self._alive()

@@ -237,10 +237,7 @@ class UnpublishedStorage(Storage):
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
-
-    @property
-    def url(self) -> str:
-        return self._inner.url
+        self.url = inner.url
 
     def get(self, name: str) -> bytes:
         return self._inner.get(_stored_name(name))

@@ -29,7 +29,6 @@ from strandline.pages.ids import (
     CommitNumber,
     Environment,
     PhysicalPage,
-    ProcessId,
     VersionObject,
     refuse_own_name,
 )
@@ -58,6 +57,8 @@ class PageStore(Closeable):
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        self.process = context.membership.number
+        """This process's number."""
         self._mutex = Mutex("the list of open versions", context.environment.lock_limit)
         self._versions: dict[VersionObject, Version] = {}
         self._temporaries: list[TemporaryVersion] = []
@@ -70,11 +71,6 @@ class PageStore(Closeable):
         self._heart: threading.Thread | None = None
         self._last_beat = context.environment.monotonic()
         context.membership.positions = self._positions
-
-    @property
-    def process(self) -> ProcessId:
-        """This process's number."""
-        return self.context.membership.number
 
     @property
     def identity(self) -> str:

@@ -71,6 +71,7 @@ class LocalStorage(Storage):
         check_system(root)
         self.lock_limit = lock_limit
         self._root = Path(root).absolute()
+        self.url = str(self._root)
         self._text = f"{self._root}/"
         self._unflushed: set[Path] = set()
         """Folders with names that came or went since they were flushed."""
@@ -80,10 +81,6 @@ class LocalStorage(Storage):
         self.turns = Turns(self._root)
         self._mutex = threading.Lock()
         self._unnamed_works = bool(_UNNAMED)
-
-    @property
-    def url(self) -> str:
-        return str(self._root)
 
     def leave(self) -> None:
         """Remove what is kept here for swaps, and empty folders, where nothing is stored any more; the root stays."""

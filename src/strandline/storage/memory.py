@@ -21,13 +21,11 @@ T = TypeVar("T")
 class MemoryStorage(Storage):
     """The seam's promises, without anything durable."""
 
+    url = "memory:"
+
     def __init__(self, objects: Mapping[str, bytes] | None = None) -> None:
         self.objects: dict[str, bytes] = dict(objects or {})
         self._mutex = threading.Lock()
-
-    @property
-    def url(self) -> str:
-        return "memory:"
 
     def get(self, name: str) -> bytes:
         try:
@@ -74,11 +72,8 @@ class OverlayStorage(Storage):
 
     def __init__(self, below: Storage) -> None:
         self.below = below
+        self.url = below.url
         self.memory = MemoryStorage()
-
-    @property
-    def url(self) -> str:
-        return self.below.url
 
     def get(self, name: str) -> bytes:
         try:

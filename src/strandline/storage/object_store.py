@@ -29,11 +29,7 @@ class ObjectStorage(Storage):
 
     def __init__(self, store: ObjectStore, url: str) -> None:
         self._store = store
-        self._url = url
-
-    @property
-    def url(self) -> str:
-        return self._url
+        self.url = url
 
     def get(self, name: str) -> bytes:
         return self.get_with_token(name).value
@@ -67,7 +63,7 @@ class ObjectStorage(Storage):
         except NotFound as error:
             raise StorageError(
                 "there is no such bucket",
-                doing=f"writing to {self._url}",
+                doing=f"writing to {self.url}",
                 hint="Create the bucket first, or correct its name, the endpoint or the credentials",
             ) from error
 

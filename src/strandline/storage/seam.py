@@ -58,11 +58,8 @@ class Storage(ABC):
     flush for all that a swap makes durable, turns of the processes that prepare swaps.
     """
 
-    @property
-    @abstractmethod
-    def url(self) -> str:
-        """Where this is, in the form that `open_storage` takes; holds no credentials."""
-
+    url: str
+    """Where this is, in the form that `open_storage` takes; holds no credentials."""
     is_shared = False
     """Whether other processes can open it, by its URL."""
 
