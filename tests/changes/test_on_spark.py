@@ -70,7 +70,9 @@ def test_the_first_law_holds_on_spark(spark: Any) -> None:
         applied: list[WorkItem] = []
         for case, outcome, item in zip(cases, outcomes, items, strict=True):
             header = Comparison.from_json(item["comparison"]).header
-            found = ChangeSet(header, read_parts([part["path"] for part in outcome.result["parts"]], header.rows_schema))
+            found = ChangeSet(
+                header, read_parts([part["path"] for part in outcome.result["parts"]], header.rows_schema)
+            )
             old, new = (model.relation_of(state, case.key) for state in case.states[:2])
             assert model.keyed_of(found) == model.difference(old, new)
             applied.append(

@@ -78,8 +78,6 @@ def create(store: str, name: str, sql: str, version: str, as_json: bool, **given
         say(f"{name}: {', '.join(definition.schema.names)}; {keyed}.")
         if definition.regenerated:
             say(f"It is computed anew each time: {definition.regenerated}.")
-        for operator in made.computed_whole:
-            say(f"Each change computes this again over all rows: {operator}.")
         if given["stored"]:
             kept = (
                 "every commit keeps them" if made.status()["maintain"] == "eager" else "refresh brings them up to date"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -76,6 +77,8 @@ from strandline.views import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -327,6 +330,8 @@ def create_view(host: ViewHost, wanted: ViewRecord) -> View:
             "a target lag is that of stored rows, or of a copy", doing=doing, hint="Say stored=True (--stored)"
         )
 
+    again: list[str] = []
+
     def work(transaction: TableTransaction) -> None:
         with host.pages.snapshot() as now, read_views(host, now) as known:
             before = known.records.get(name)
@@ -343,6 +348,7 @@ def create_view(host: ViewHost, wanted: ViewRecord) -> View:
             check_policy(definition, record.policy)
             if record != before:
                 put(transaction, record, exists=has(known.state.view, VIEWS))
+                again[:] = computed_whole(definition)
             for one in above:
                 put(transaction, one, exists=True)
             if record.stored:
@@ -355,6 +361,8 @@ def create_view(host: ViewHost, wanted: ViewRecord) -> View:
 
     with released_on_error(host, name) if wanted.stored else nullcontext():
         host.autocommit(work)
+    for operator in again:
+        logger.warning("view %s: each change computes this again over all rows: %s", name, operator)
     return View(host, name)
 
 
