@@ -320,6 +320,16 @@ def test_a_file_that_may_not_be_read_is_an_input_error(tmp_path: Path, monkeypat
         open_relation(path)
 
 
+def test_a_name_that_is_not_utf8_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    os.rename(tmp_path / "a.parquet", folder / "a.parquet")
+    for source in (folder, folder / "a.parquet", tmp_path / "*" / "a.parquet"):
+        with pytest.raises(InputError, match=r"reading .*caf\\udce9.*: its name is not UTF-8.*Rename it"):
+            open_relation(str(source))
+
+
 def test_unknown_schemes_and_things_are_input_errors() -> None:
     with pytest.raises(InputError, match=r"ftp:// is not supported"):
         open_relation("ftp://host/x.parquet")

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from strandline.errors import FormatError, InputError, NotFound, SchemaError, did_you_mean
+from strandline.errors import FormatError, InputError, NotFound, SchemaError, did_you_mean, is_broken
 from strandline.relations.read_options import ReadOptions
 from strandline.storage import check_mark, is_object_url, list_objects, open_version, stat_mark
 from strandline.values import convert_text, guess_type, reads_fixed_size_lists
@@ -208,6 +208,9 @@ def leads_back(above: str, name: str) -> bool:
 
 
 def _data_file(path: str, root: str, *, hive: bool) -> DataFile:
+    if is_broken(path):
+        named = path.encode("utf-8", "backslashreplace").decode()
+        raise InputError("its name is not UTF-8", doing=f"reading {named}", hint="Rename it, or a folder above it")
     folders = os.path.relpath(os.path.dirname(path), root).split(os.sep)
     stat = os.stat(path)
     values = list(hive_values(folders)) if hive else []
