@@ -203,7 +203,7 @@ class ScanSplitting:
             for number in batch.column(0).to_pylist():
                 item = self.items[number]
                 scans = [Scan.from_json(record) for record in item["scans"]]
-                yield from _told(_values(groups_of(scans, _group_bytes()), item, number), item)
+                yield from _errors_as_values(_values(groups_of(scans, _group_bytes()), item, number), item)
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class FrameSplitting:
         schema = schema_from_text(self.item["schema"])
         rows = (conform(batch.rename_columns(schema.names), schema) for batch in batches)
         groups = gathered(rows, _group_bytes())
-        yield from _told(_values(groups, self.item, context.partitionId() if context else 0), self.item)
+        yield from _errors_as_values(_values(groups, self.item, context.partitionId() if context else 0), self.item)
 
 
 def _group_bytes() -> int:
@@ -250,7 +250,7 @@ def _value(bucket: int, side: int, order: tuple[int, int], data: bytes) -> pa.Re
     return pa.record_batch([[bucket], [side], [order[0]], [order[1]], [data]], schema=_VALUES_SCHEMA)
 
 
-def _told(values: Iterator[pa.RecordBatch], item: WorkItem) -> Iterator[pa.RecordBatch]:
+def _errors_as_values(values: Iterator[pa.RecordBatch], item: WorkItem) -> Iterator[pa.RecordBatch]:
     """The values; a mistake in the rows ends them and becomes the last one, so that Spark does not try again."""
     try:
         yield from values

@@ -109,7 +109,7 @@ def delta_rows(definition: ViewDefinition, sides: DeltaSides, running: JoinRunne
         else:
             known = {changed.alias: relevant_rows(definition, sides, term, changed.alias, delta)}
         if all(map(len, known.values())):
-            terms.append(_met(definition, sides, known, term, running))
+            terms.append(_run_term(definition, sides, known, term, running))
     if not terms:
         return no_rows(join.rows_schema)
     return terms[0] if _keeps_rows_apart(definition, join) else net(pa.concat_tables(terms))
@@ -147,9 +147,9 @@ def rows_sought(
     one = definition.occurrences[place]
     term = _Term(join, one, place, new)
     if not wanted.values and wanted.keys is None and sides.state(new=new).bytes(one.relation) >= running.inline_limit:
-        return _met(definition, sides, {}, term, running)
+        return _run_term(definition, sides, {}, term, running)
     first = sides.rows(one.relation, join.columns_of(one.alias), wanted, new=new)
-    return _met(definition, sides, {one.alias: first}, term, running)
+    return _run_term(definition, sides, {one.alias: first}, term, running)
 
 
 def is_entered_by_key(definition: ViewDefinition, sides: DeltaSides, sought: Sought) -> bool:
@@ -229,7 +229,7 @@ class _Term:
         return place < self.place if self.new is None else self.new
 
 
-def _met(
+def _run_term(
     definition: ViewDefinition, sides: DeltaSides, known: dict[str, pa.Table], term: _Term, running: JoinRunner
 ) -> pa.Table:
     """The rows of a join that begins with rows that are known, each further relation read where it can meet them.

@@ -133,13 +133,13 @@ class OperatorSides:
         kept = list(columns) or operator.schema.names[:1]
         places = {name: place for place, name in enumerate(operator.shown) if name in sought.values}
         wanted = {place: sought.values[name] for name, place in places.items() if name is not None}
-        held = operator.accumulators
-        if held is not None and self._is_accumulated(operator, wanted, new=new):
-            groups = self._accumulated(operator, held, new=new)
-            values = {held.keys[place]: column for place, column in wanted.items() if is_sought(column.type)}
+        accumulators = operator.accumulators
+        if accumulators is not None and self._is_accumulated(operator, wanted, new=new):
+            groups = self._known_accumulators(operator, accumulators, new=new)
+            values = {accumulators.keys[place]: column for place, column in wanted.items() if is_sought(column.type)}
             if values:
                 groups = groups.filter(pa.array(meets(groups, sought_values(values, nulls=sought.nulls))))
-            return _results(operator, held, groups)[0].select(kept)
+            return _results(operator, accumulators, groups)[0].select(kept)
         if not self._is_entered_by_key(operator, wanted):
             return self._every_row(operator, new=new).select(kept)
         inputs = [
@@ -158,22 +158,22 @@ class OperatorSides:
         sought = Sought(values={operator.parts[0][place]: wanted[place] for place in wanted})
         return self._memory.recall(content) is not None or not is_reached_by_keys(operator.inputs[0], self, sought)
 
-    def _accumulated(self, operator: Operator, held: Accumulators, *, new: bool) -> pa.Table:
+    def _known_accumulators(self, operator: Operator, accumulators: Accumulators, *, new: bool) -> pa.Table:
         """The accumulators of all groups."""
         content = self._content(operator, new=new)
         known = self._memory.recall(content)
         if known is None:
-            known = self._held(operator, held, new=new)
+            known = self._compute_accumulators(operator, accumulators, new=new)
             self._memory.remember(content, known)
         return known
 
-    def _held(self, operator: Operator, held: Accumulators, *, new: bool) -> pa.Table:
+    def _compute_accumulators(self, operator: Operator, accumulators: Accumulators, *, new: bool) -> pa.Table:
         """The accumulators of all groups, computed from the rows."""
-        if not held.keys:
+        if not accumulators.keys:
             with self._kernels(operator) as kernels:
                 if kernels is not None:
-                    return kernels.accumulated(operator, held, new=new)
-        return self._every_row(operator.accumulating(held), new=new)
+                    return kernels.accumulated(operator, accumulators, new=new)
+        return self._every_row(operator.accumulating(accumulators), new=new)
 
     def _content(self, operator: Operator, *, new: bool) -> Hashable | None:
         """What identifies the rows that an operator gives at one of the states."""
@@ -240,8 +240,8 @@ class OperatorSides:
         if relation in self.operators:
             return self.rows(relation, columns, Sought(), new=new)
         rows = self.below.everything(relation, columns, new=new)
-        held = len(rows) if isinstance(rows, pa.Table) else self.below.state(new=new).count(relation)
-        self.work[relation].read += held
+        read = len(rows) if isinstance(rows, pa.Table) else self.below.state(new=new).count(relation)
+        self.work[relation].read += read
         return rows
 
     def _input(
@@ -262,23 +262,23 @@ class OperatorSides:
         changed = {place: delta for place, delta in enumerate(deltas) if len(delta)}
         if operator.kind == UNION_ALL:
             rows = _difference(operator, [repeated(one, -1) for one in deltas], [repeated(one) for one in deltas])
-            return self._gave(operator, sum(map(len, deltas)), rows)
-        held = operator.accumulators
-        if held is not None and changed:
+            return self._counted(operator, sum(map(len, deltas)), rows)
+        accumulators = operator.accumulators
+        if accumulators is not None and changed:
             wanted = dict(enumerate(_touched(operator, changed).columns))
             if self._is_accumulated(operator, wanted, new=False):
-                return self._of_accumulators(operator, held, changed[0])
-        elif held is not None:
+                return self._delta_by_accumulators(operator, accumulators, changed[0])
+        elif accumulators is not None:
             self._memory.keep(self._content(operator, new=False), self._content(operator, new=True))
         first = changed.pop(0, None) if operator.linear else None
-        terms = [] if first is None else [self._of_first(operator, first)]
-        terms += [self._of_parts(operator, changed)] if changed else []
+        terms = [] if first is None else [self._linear_delta(operator, first)]
+        terms += [self._delta_by_parts(operator, changed)] if changed else []
         if not terms:
             return no_rows(plain_schema(operator.schema).append(pa.field(COUNT, pa.int64())))
         delta = terms[0] if len(terms) == 1 else net(pa.concat_tables(terms))
-        return self._gave(operator, sum(map(len, deltas)), delta)
+        return self._counted(operator, sum(map(len, deltas)), delta)
 
-    def _gave(self, operator: Operator, came: int, delta: pa.Table) -> pa.Table:
+    def _counted(self, operator: Operator, came: int, delta: pa.Table) -> pa.Table:
         """An operator's change, told and counted."""
         logger.info("%s: %d changes of its inputs are %d of its result", operator.kind, came, len(delta))
         work = self.work[operator.name]
@@ -290,37 +290,39 @@ class OperatorSides:
         logger.info("%s: %s", operator.kind, how)
         self.work[operator.name].how.append(how)
 
-    def _of_first(self, operator: Operator, delta: pa.Table) -> pa.Table:
+    def _linear_delta(self, operator: Operator, delta: pa.Table) -> pa.Table:
         """The change of an operator that is linear in its first input, for a change of that one."""
         wanted = dict(enumerate(_touched(operator, {0: delta}).columns))
         others = [repeated(self._input(operator, place, wanted, new=True)) for place in range(1, len(operator.inputs))]
         return _difference(operator, [repeated(delta, -1), *others], [repeated(delta), *others])
 
-    def _of_accumulators(self, operator: Operator, held: Accumulators, delta: pa.Table) -> pa.Table:
+    def _delta_by_accumulators(self, operator: Operator, accumulators: Accumulators, delta: pa.Table) -> pa.Table:
         """The change of groups to which changes can be added."""
-        old = self._accumulated(operator, held, new=False)
-        touched, others = held.parted(old, delta)
-        new, lost = held.merged(touched, repeated(delta), repeated(delta, -1))
+        old = self._known_accumulators(operator, accumulators, new=False)
+        touched, others = accumulators.parted(old, delta)
+        new, lost = accumulators.merged(touched, repeated(delta), repeated(delta, -1))
         if len(lost):
-            new = self._computed_again(operator, held, new, lost)
+            new = self._computed_again(operator, accumulators, new, lost)
         self._memory.remember(self._content(operator, new=True), _in_few_chunks(pa.concat_tables([others, new])))
         self.work[operator.name].how.append(f"added to {len(new)} of {len(old)} groups that are known")
-        rows = counted_rows(*_results(operator, held, touched, new))
-        return self._gave(operator, len(delta), rows)
+        rows = counted_rows(*_results(operator, accumulators, touched, new))
+        return self._counted(operator, len(delta), rows)
 
-    def _computed_again(self, operator: Operator, held: Accumulators, rows: pa.Table, lost: pa.Table) -> pa.Table:
+    def _computed_again(
+        self, operator: Operator, accumulators: Accumulators, rows: pa.Table, lost: pa.Table
+    ) -> pa.Table:
         """Accumulators of groups, those of the lost ones computed from the rows of these."""
-        wanted, groups = dict(enumerate(lost.columns)), operator.accumulating(held)
+        wanted, groups = dict(enumerate(lost.columns)), operator.accumulating(accumulators)
         relations = {relation for core in groups.inputs for relation in core.relations}
-        if not held.keys or self.running.on_spark(self.below.state(new=True), relations) is not None:
-            return held.parted(self._held(operator, held, new=True), rows)[0]
+        if not accumulators.keys or self.running.on_spark(self.below.state(new=True), relations) is not None:
+            return accumulators.parted(self._compute_accumulators(operator, accumulators, new=True), rows)[0]
         if self._is_entered_by_key(groups, wanted):
             again = operator_rows(groups, [repeated(self._input(groups, 0, wanted, new=True))], lost)
         else:
             again = self._whole(groups, (0,), lost)
-        return pa.concat_tables([held.parted(rows, lost.rename_columns(held.keys))[1], again])
+        return pa.concat_tables([accumulators.parted(rows, lost.rename_columns(accumulators.keys))[1], again])
 
-    def _of_parts(self, operator: Operator, changed: Mapping[int, pa.Table]) -> pa.Table:
+    def _delta_by_parts(self, operator: Operator, changed: Mapping[int, pa.Table]) -> pa.Table:
         """The change of an operator in the parts that changes of its inputs touch; other inputs are as they were."""
         touched = _touched(operator, changed)
         wanted = dict(enumerate(touched.columns))
@@ -353,9 +355,9 @@ def _difference(
     return counted_rows(operator_rows(operator, old, parts), operator_rows(operator, new, parts))
 
 
-def _results(operator: Operator, held: Accumulators, *states: pa.Table) -> list[pa.Table]:
+def _results(operator: Operator, accumulators: Accumulators, *states: pa.Table) -> list[pa.Table]:
     """The rows of an operator that follow from accumulators, at each of some states."""
-    return [cast_rows(rows, plain_schema(operator.schema)) for rows in held.results(states)]
+    return [cast_rows(rows, plain_schema(operator.schema)) for rows in accumulators.results(states)]
 
 
 def _touched(operator: Operator, changed: Mapping[int, pa.Table]) -> pa.Table:

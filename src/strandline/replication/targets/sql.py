@@ -2,7 +2,7 @@
 
 A copy gets other columns by `ALTER TABLE`, so that indexes, rights and annotations of the table stay (`SqlEvolution`);
 a counted one is written again. A table that a hand has altered, dropped or filled with what is no value of its column
-is found (`lost`), and made fit to be compared again (`made_anew`, `without_unreadable_rows`).
+is found (`find_damage`), and made fit to be compared again (`recreate_table`, `without_unreadable_rows`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class SqlEvolution:
 PAGE = 4096
 
 
-def lost(database: Database, layout: Layout, columns: Sequence[tuple[str, str]], state: CopyState) -> list[str]:
+def find_damage(database: Database, layout: Layout, columns: Sequence[tuple[str, str]], state: CopyState) -> list[str]:
     """What of the tables that users and we read is gone or altered; `columns` is how the database has the data."""
     damage = []
     if state.layout and tuple(columns) != state.layout:
@@ -85,7 +85,7 @@ def lost(database: Database, layout: Layout, columns: Sequence[tuple[str, str]],
     return damage
 
 
-def made_anew(database: Database, layout: Layout, *, data: bool) -> None:
+def recreate_table(database: Database, layout: Layout, *, data: bool) -> None:
     """An empty table (`data`) in the place of an altered one, and the view."""
     if layout.hides:
         database.execute(f"DROP VIEW IF EXISTS {layout.view}")
@@ -243,7 +243,7 @@ class SqlTarget(Closeable):
         if state is None or state.position is None:
             return ()
         layout = self._layout(state.definition)
-        damage = lost(self._database, layout, self._present_columns(layout), state)
+        damage = find_damage(self._database, layout, self._present_columns(layout), state)
         doubled = None if damage else doubled_rows(layout)
         if doubled is not None:
             rows = int(self._database.execute(f"SELECT count(*) FROM {layout.data} WHERE {doubled}")[0][0])
@@ -255,8 +255,8 @@ class SqlTarget(Closeable):
             state = self._locked_state()
             layout = self._layout(state.definition)
             columns = self._present_columns(layout)
-            if lost(self._database, layout, columns, state):
-                made_anew(self._database, layout, data=columns != state.layout)
+            if find_damage(self._database, layout, columns, state):
+                recreate_table(self._database, layout, data=columns != state.layout)
             without_unreadable_rows(self._database, layout)
             doubled = doubled_rows(layout)
             if doubled is not None:
